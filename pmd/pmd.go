@@ -1,0 +1,87 @@
+// Package pmd is the poll-mode driver layer: buffers, pools, ports and queues.
+//
+// A Port has one or more Queues. Each Queue has one owner, a worker, which calls Poll once per turn: frames go out, frames come
+// in, buffers are refilled, and a driver that needs C crosses into it once. Frames live in Bufs, fixed-size blocks of memory off
+// the Go heap that come from the queue's Pool and return to it.
+package pmd
+
+import (
+	"errors"
+	"net"
+)
+
+// A Port is a network interface that this process drives.
+type Port interface {
+	// Info describes the port. It does not change while the port is open.
+	Info() Info
+	// NumQueues is the number of queue pairs.
+	NumQueues() int
+	// Queue returns queue pair i. Each has one owner at a time.
+	Queue(i int) Queue
+	// Stats returns the port's counters. It may be called from any goroutine.
+	Stats() Stats
+	// LinkUp reports whether the link is up. It may be called from any goroutine.
+	LinkUp() bool
+	// Close releases the port after all its queues are idle. It unmaps the pools: no Buf may be used afterwards. It returns a
+	// *LeakError if buffers are still out.
+	Close() error
+}
+
+// A Queue is one receive and transmit ring.
+type Queue interface {
+	// Poll runs one turn: it transmits a prefix of tx, of which it takes ownership, and fills rx with received frames, which the
+	// caller then owns. It returns how many of each. It does not block. It never takes more frames than the ring has room for.
+	Poll(tx, rx []*Buf) (ntx, nrx int)
+	// TxRoom is the number of frames that the next Poll will surely take.
+	TxRoom() int
+	// Pool is the pool of the queue's buffers. Frames passed to Poll may come from any pool that the Caps allow.
+	Pool() *Pool
+	// WakeFD is a file descriptor that becomes readable when frames arrive, or -1 if the driver has none.
+	WakeFD() int
+}
+
+// Caps are offload capabilities, found by asking the port.
+type Caps uint32
+
+// Capabilities of a port. What is not set is done in software.
+const (
+	// RxCsum: the port verifies IPv4 and TCP checksums and sets RxCsumGood or RxCsumBad on each frame that it checked.
+	RxCsum Caps = 1 << iota
+	// TxCsum: the port completes the checksums that a frame's TxIPCsum and TxTCPCsum ask for.
+	TxCsum
+	// TSO: the port segments frames with SegSize set.
+	TSO
+	// RSSHash: the port delivers the Toeplitz hash of Info.RSSKey over the 4-tuple, and steers by it.
+	RSSHash
+	// Copies: a transmitted buffer is complete (free again) when Poll has taken it.
+	Copies
+)
+
+// Info describes a port.
+type Info struct {
+	Driver   string // "dpdk:net_af_packet", "afpacket", "tap", "memlink", "pcap"
+	Name     string
+	MAC      net.HardwareAddr
+	MTU      int // largest IP packet
+	Caps     Caps
+	MaxTSO   int      // bytes of TCP payload in a TSO frame; 0 without TSO
+	RSSKey   []byte   // with RSSHash
+	RSSTable []uint16 // redirection table with RSSHash: queue of hash % len
+	Virtual  bool     // the port follows a virtual clock
+}
+
+// Stats are a port's counters.
+type Stats struct {
+	RxFrames, RxBytes uint64
+	TxFrames, TxBytes uint64
+	RxDropped         uint64 // frames lost for want of room or buffers
+	RxErrors          uint64
+	TxErrors          uint64
+	TxFull            uint64 // Polls that left frames behind for want of room
+}
+
+// Errors that drivers share.
+var (
+	ErrNoBuffers = errors.New("pmd: pool exhausted")
+	ErrClosed    = errors.New("pmd: port is closed")
+)
