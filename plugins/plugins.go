@@ -46,6 +46,40 @@ type Module[E, C any] interface {
 	Deadline() Time
 }
 
+// RemoteState says whether a module in another process can serve flows now.
+type RemoteState uint32
+
+// States of a Remote.
+const (
+	Ready RemoteState = iota // answers in time
+	Late                     // its oldest unconsumed event is too old: the fallback serves its flows until it is Ready again
+	Dead                     // exited, broke the protocol, or silent for too long; final
+)
+
+func (s RemoteState) String() string {
+	switch s {
+	case Ready:
+		return "ready"
+	case Late:
+		return "late"
+	case Dead:
+		return "dead"
+	}
+	return fmt.Sprintf("state(%d)", uint32(s))
+}
+
+// Remote is what a Module in another process offers its worker besides Poll. All methods but State are the worker's.
+type Remote interface {
+	// State is one atomic load. The worker moves the module's flows to the fallback when it is not Ready, keeps calling Poll
+	// (with no events), and moves them back, with Resume, when it is Ready again. Dead is final.
+	State() RemoteState
+	// Dropped appends to dst the flows whose events were dropped because the ring was full, now that there is room, at most
+	// 256 per call; the worker answers each with a Resume event. Until then further events of such a flow are dropped.
+	Dropped(dst []Flow) []Flow
+	// Room is how many events Poll takes now without dropping one; whoever replays a long log spreads it by this figure.
+	Room() int
+}
+
 // Kind is one of the three questions that a worker asks of modules.
 type Kind uint8
 
