@@ -33,10 +33,10 @@ type Buf struct {
 	L3Len   uint8
 	L4Len   uint8
 	taken   bool
-	Hash    uint32  // with RxHash
-	Index   uint32  // in its pool
-	Handle  uintptr // the driver's own
-	site    []uintptr
+	Hash    uint32    // with RxHash
+	Index   uint32    // in its pool
+	Handle  uintptr   // the driver's own
+	site    []uintptr // call stack of who took it, if its pool is tracked; empty if not
 }
 
 // Bytes is the frame.
@@ -84,6 +84,14 @@ func (b *Buf) Append(p []byte) bool {
 
 // Pool returns the pool that the buffer belongs to.
 func (b *Buf) Pool() *Pool { return b.pool }
+
+// Moved tells a tracked pool that the buffer has a new owner, the caller of the driver's Poll; drivers that hand over buffers
+// of another port's pool use it.
+func (b *Buf) Moved() {
+	if b.pool.track.Load() {
+		b.site = callers(b.site)
+	}
+}
 
 // Free returns the buffer to its pool. It may be called by any goroutine that owns the buffer; the pool's owner calls
 // Pool.Put, which costs less.

@@ -40,6 +40,17 @@ type Queue interface {
 	WakeFD() int
 }
 
+// A Parker is a Queue whose wakeups must be asked for: WakeFD becomes readable only between Park and Unpark. A worker that
+// wants to sleep calls Park, waits for WakeFD if Park reports true, and in both cases calls Unpark before it polls again.
+type Parker interface {
+	Queue
+	// Park asks for a wakeup. It reports whether there is nothing to receive now; if there is, the worker polls instead of
+	// sleeping. A frame that arrives after Park looked makes WakeFD readable.
+	Park() (empty bool)
+	// Unpark ends the request and makes WakeFD unreadable.
+	Unpark()
+}
+
 // Caps are offload capabilities, found by asking the port.
 type Caps uint32
 
@@ -53,7 +64,7 @@ const (
 	TSO
 	// RSSHash: the port delivers the Toeplitz hash of Info.RSSKey over the 4-tuple, and steers by it.
 	RSSHash
-	// Copies: a transmitted buffer is complete (free again) when Poll has taken it.
+	// Copies: transmission is complete when Poll has taken the frame; the sender need not wait for the buffer to come back.
 	Copies
 )
 

@@ -2,10 +2,7 @@ package pmd
 
 import (
 	"fmt"
-	"runtime"
-	"strings"
 	"sync/atomic"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -68,6 +65,7 @@ func NewExternalPool(name string, n int, block func(i int) ([]byte, uintptr)) *P
 
 func newPool(name string, n int) *Pool {
 	p := &Pool{name: name, bufs: make([]Buf, n), free: make([]*Buf, 0, n)}
+	watch(p)
 	for i := range p.bufs {
 		p.bufs[i].pool, p.bufs[i].Index = p, uint32(i)
 	}
@@ -111,7 +109,7 @@ func (p *Pool) Get() *Buf {
 	b.Reset()
 	b.taken = true
 	if p.track.Load() {
-		b.site = callers()
+		b.site = callers(b.site)
 	}
 	return b
 }
@@ -125,17 +123,35 @@ func (p *Pool) Put(b *Buf) {
 		panic("pmd: Pool.Put of a free buffer")
 	}
 	b.taken = false
+	b.site = b.site[:0]
 	p.free = append(p.free, b)
 }
 
 // PutRemote returns a buffer from a goroutine that does not own the pool.
-func (p *Pool) PutRemote(b *Buf) {
+func (p *Pool) PutRemote(b *Buf) { p.putChain(b, b) }
+
+// putChain returns the buffers from first to last, which are linked by Next.
+func (p *Pool) putChain(first, last *Buf) {
 	for {
 		h := p.remote.Load()
-		b.Next = h
-		if p.remote.CompareAndSwap(h, b) {
+		last.Next = h
+		if p.remote.CompareAndSwap(h, first) {
 			return
 		}
+	}
+}
+
+// FreeAll returns buffers to their pools, as Buf.Free does for one, with one atomic operation for each run of buffers of the
+// same pool.
+func FreeAll(bs []*Buf) {
+	for len(bs) > 0 {
+		p, n := bs[0].pool, 1
+		for n < len(bs) && bs[n].pool == p {
+			bs[n-1].Next = bs[n]
+			n++
+		}
+		p.putChain(bs[0], bs[n-1])
+		bs = bs[n:]
 	}
 }
 
@@ -158,7 +174,7 @@ func (p *Pool) Received(b *Buf, off, n int) *Buf {
 	b.taken = true
 	p.outside.Add(-1)
 	if p.track.Load() {
-		b.site = callers()
+		b.site = callers(b.site)
 	}
 	return b
 }
@@ -166,6 +182,7 @@ func (p *Pool) Received(b *Buf, off, n int) *Buf {
 // Sent says that the driver took a buffer for transmission and holds it outside the pool's free list.
 func (p *Pool) Sent(b *Buf) {
 	b.taken = false
+	b.site = b.site[:0]
 	p.outside.Add(1)
 }
 
@@ -186,43 +203,9 @@ func (p *Pool) Spill() *Buf {
 	return b
 }
 
-// Track turns on recording where each buffer is taken, for leak reports. It costs about a microsecond per buffer.
-func (p *Pool) Track(on bool) { p.track.Store(on) }
-
-// LeakError says which buffers did not return to their pool.
-type LeakError struct {
-	Pool  string
-	Count int
-	Sites map[string]int // where they were taken, if the pool was tracked
-}
-
-func (e *LeakError) Error() string {
-	var s strings.Builder
-	fmt.Fprintf(&s, "pmd: pool %s: %d buffers leaked", e.Pool, e.Count)
-	for site, n := range e.Sites {
-		fmt.Fprintf(&s, "\n  %d taken at %s", n, site)
-	}
-	return s.String()
-}
-
-// CheckLeaks returns a *LeakError if buffers are neither free nor with the driver. Only the owner calls it.
-func (p *Pool) CheckLeaks() error {
-	p.Collect()
-	out := len(p.bufs) - len(p.free) - int(p.outside.Load())
-	if out == 0 {
-		return nil
-	}
-	e := &LeakError{Pool: p.name, Count: out, Sites: map[string]int{}}
-	for i := range p.bufs {
-		if b := &p.bufs[i]; b.taken && b.site != nil {
-			e.Sites[where(b.site)]++
-		}
-	}
-	return e
-}
-
 // Unmap releases the pool's memory. No buffer may be used afterwards.
 func (p *Pool) Unmap() error {
+	unwatch(p)
 	p.free, p.bufs = nil, nil
 	if p.mem == nil {
 		return nil
@@ -231,22 +214,3 @@ func (p *Pool) Unmap() error {
 	p.mem = nil
 	return unix.Munmap(m)
 }
-
-func callers() []uintptr {
-	pc := make([]uintptr, 8)
-	return pc[:runtime.Callers(3, pc)]
-}
-
-func where(pc []uintptr) string {
-	var s []string
-	frames := runtime.CallersFrames(pc)
-	for {
-		f, more := frames.Next()
-		s = append(s, fmt.Sprintf("%s:%d", f.Function, f.Line))
-		if !more || len(s) == 4 {
-			return strings.Join(s, " < ")
-		}
-	}
-}
-
-var _ = [1]struct{}{}[unsafe.Sizeof(Buf{})/129] // a Buf stays within two cache lines
