@@ -1,0 +1,45 @@
+package wire
+
+// Drop is the reason why a frame was not accepted. It indexes counters.
+type Drop uint8
+
+// Reasons.
+const (
+	DropNone         Drop = iota // accepted
+	DropRunt                     // shorter than an Ethernet header
+	DropEtherType                // a protocol that we don't speak
+	DropVLAN                     // tagged
+	DropIPv6                     // IPv6, not spoken yet
+	DropIPShort                  // the IP packet is longer than the frame, or shorter than its header
+	DropIPVersion                // EtherType and IP version disagree
+	DropIPHeader                 // header length below 20 or beyond the packet
+	DropIPChecksum               // header checksum
+	DropIPFragment               // a fragment; we reassemble nothing
+	DropIPSource                 // a source that is not one host (RFC 1122, 3.2.1.3)
+	DropIPDest                   // not for us
+	DropIPProto                  // a transport that we don't speak
+	DropTCPShort                 // shorter than a TCP header
+	DropTCPOffset                // data offset below 5 or beyond the segment
+	DropTCPChecksum              // TCP checksum
+	DropICMPShort                // shorter than an ICMP header
+	DropICMPChecksum             // ICMP checksum
+	DropICMPType                 // a message that we don't handle
+	DropARPShort                 // shorter than an Ethernet/IPv4 ARP body
+	DropARPType                  // not Ethernet and IPv4, or an unknown operation
+	DropPortChecksum             // the port's hardware found a wrong checksum
+	NumDrops
+)
+
+var dropNames = [NumDrops]string{
+	"none", "runt", "ether_type", "vlan", "ipv6", "ip_short", "ip_version", "ip_header", "ip_checksum", "ip_fragment",
+	"ip_source", "ip_dest", "ip_proto", "tcp_short", "tcp_offset", "tcp_checksum", "icmp_short", "icmp_checksum", "icmp_type",
+	"arp_short", "arp_type", "port_checksum",
+}
+
+// String is the name of d's counter.
+func (d Drop) String() string {
+	if d < NumDrops {
+		return dropNames[d]
+	}
+	return "unknown"
+}
