@@ -1,0 +1,2 @@
+// Package eal starts and ends DPDK's environment abstraction layer. It needs the build tag dpdk.
+package eal

@@ -1,0 +1,2 @@
+// Package mbuf is DPDK's packet buffer. It needs the build tag dpdk.
+package mbuf
