@@ -1,0 +1,242 @@
+package conf
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/fastpath-tcp/fastpath/plugins"
+)
+
+// Check compares a configuration that Load has accepted with the machine. errs keep the daemon from starting; warnings say
+// what will make it slow, and what to do. builtin tells which modules are linked in.
+func Check(c *Config, m *Machine, builtin func(k plugins.Kind, name string) bool) (errs, warnings Problems) {
+	if c.doc == nil {
+		c.doc = &document{file: "default", lines: map[string]int{}}
+	}
+	k := &checker{c: c, m: m, builtin: builtin}
+	k.cores()
+	k.hugepages()
+	k.modules()
+	k.files()
+	k.errs.sort()
+	k.warnings.sort()
+	return k.errs, k.warnings
+}
+
+type checker struct {
+	c              *Config
+	m              *Machine
+	builtin        func(plugins.Kind, string) bool
+	errs, warnings Problems
+}
+
+func (k *checker) err(key, format string, args ...any) {
+	k.errs = append(k.errs, &Problem{k.c.doc.file, k.c.doc.line(key), key, fmt.Sprintf(format, args...)})
+}
+
+func (k *checker) warn(key, format string, args ...any) {
+	k.warnings = append(k.warnings, &Problem{k.c.doc.file, k.c.doc.line(key), key, fmt.Sprintf(format, args...)})
+}
+
+func (k *checker) cores() {
+	spin := 0
+	for i, w := range k.c.Workers {
+		key := fmt.Sprintf("worker[%d].core", i)
+		if w.Core == AnyCore {
+			continue
+		}
+		switch {
+		case !slices.Contains(k.m.Present, w.Core):
+			k.err(key, "core %d does not exist (this machine has %s)", w.Core, FormatCPUs(k.m.Present))
+		case !slices.Contains(k.m.Allowed, w.Core):
+			k.err(key, "core %d is not allowed to this process (%s are; see taskset, cpuset, CPUAffinity=)", w.Core, FormatCPUs(k.m.Allowed))
+		case w.Poll == PollSpin:
+			spin++
+			k.sharedCore(key, w.Core)
+		}
+	}
+	// Go needs a processor beside the locked ones: the netpoller and the garbage collector run there.
+	if n := len(k.m.Allowed); spin > 0 && spin >= n {
+		k.err("worker", "%d spinning workers leave none of the %d allowed cores to applications and the control socket", spin, n)
+	}
+}
+
+// sharedCore warns of other work on the core of a spinning worker.
+func (k *checker) sharedCore(key string, core int) {
+	if !slices.Contains(k.m.Isolated, core) {
+		k.warn(key, "core %d is shared with other tasks: boot with isolcpus=%d, or keep them away with cpusets", core, core)
+	}
+	if !slices.Contains(k.m.NoHz, core) {
+		k.warn(key, "core %d has a timer tick: boot with nohz_full=%d rcu_nocbs=%d", core, core, core)
+	}
+	if irqs := k.m.IRQs[core]; len(irqs) > 0 {
+		shown := irqs[:min(len(irqs), 4)]
+		more := ""
+		if n := len(irqs) - len(shown); n > 0 {
+			more = fmt.Sprintf(" and %d more", n)
+		}
+		k.warn(key, "core %d may get interrupts %s%s: write another core to /proc/irq/N/smp_affinity_list, and stop irqbalance",
+			core, strings.Join(shown, ", "), more)
+	}
+	for _, s := range k.m.Siblings[core] {
+		if s != core && !slices.Contains(k.m.Isolated, s) {
+			k.warn(key, "core %d shares its execution units with core %d: isolate that too, or turn hyper-threading off", core, s)
+		}
+	}
+}
+
+func (k *checker) hugepages() {
+	dpdk := slices.ContainsFunc(k.c.Ports, func(p Port) bool { return p.Driver == DriverDPDK })
+	if !dpdk || len(k.m.Free) > 0 {
+		return
+	}
+	switch k.c.DPDK.Hugepages {
+	case "require":
+		k.err("dpdk.hugepages", "no hugepage is free: echo 256 > /proc/sys/vm/nr_hugepages")
+	case "auto":
+		k.warn("dpdk.hugepages", "no hugepage is free, DPDK runs with --no-huge: echo 256 > /proc/sys/vm/nr_hugepages")
+	}
+}
+
+func (k *checker) modules() {
+	for kind := plugins.Kind(0); kind < plugins.NumKinds; kind++ {
+		u, key := k.c.Modules.Kind(kind), "modules."+kind.String()
+		k.module(key, key+".use", kind, u.Use, &u.Binary)
+		if u.Fallback != "" && !k.builtin(kind, u.Fallback) {
+			k.err(key+".fallback", "%s %s is not built in", kind, u.Fallback)
+		}
+	}
+	for i := range k.c.Standing {
+		m, key := &k.c.Standing[i], fmt.Sprintf("module[%d]", i)
+		if kind, err := plugins.ParseKind(m.Kind); err == nil {
+			k.module(key, key+".name", kind, m.Name, &m.Binary)
+		}
+	}
+}
+
+// module checks that the code of a module is there, and unchanged.
+func (k *checker) module(key, nameKey string, kind plugins.Kind, name string, b *Binary) {
+	file := b.File(k.c.Modules.PluginDir, kind, name)
+	if file == "" {
+		if !k.builtin(kind, name) {
+			where := "built in"
+			if b.Placement == PlacementProcess {
+				where = "built in, and there is no file for it in plugin_dir"
+			}
+			k.err(nameKey, "%s %s is not %s", kind, name, where)
+		}
+		return
+	}
+	fileKey := key + ".path"
+	if b.Path == "" {
+		fileKey = nameKey
+	}
+	switch sum, err := sumFile(file); {
+	case err != nil:
+		k.err(fileKey, "%v", err)
+	case b.SHA256 == "" && !b.AllowUnpinned:
+		k.err(fileKey, "%s needs sha256 = \"%s\", or allow_unpinned = true", file, sum)
+	case b.SHA256 != "" && sum != string(b.SHA256):
+		k.err(key+".sha256", "%s has the checksum %s", file, sum)
+	}
+}
+
+// File returns the file that holds a module's code; "" if it is the daemon's own binary.
+func (b *Binary) File(pluginDir string, kind plugins.Kind, name string) string {
+	if b.Placement != PlacementProcess {
+		return ""
+	}
+	if b.Path != "" {
+		return b.Path
+	}
+	if pluginDir != "" {
+		file := filepath.Join(pluginDir, fmt.Sprintf("fastpath-%s-%s", kind, name))
+		if _, err := os.Stat(file); err == nil {
+			return file
+		}
+	}
+	return ""
+}
+
+// sumFile returns the SHA-256 of an executable file in hexadecimal digits.
+func sumFile(path string) (string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil {
+		return "", err
+	}
+	if !st.Mode().IsRegular() || st.Mode()&0o111 == 0 {
+		return "", fmt.Errorf("%s is not an executable file", path)
+	}
+	h := sha256.New()
+	if _, err := io.Copy(h, f); err != nil {
+		return "", err
+	}
+	return hex.EncodeToString(h.Sum(nil)), nil
+}
+
+// files checks what else the configuration names: interfaces, directories, captures.
+func (k *checker) files() {
+	for i, p := range k.c.Ports {
+		key := fmt.Sprintf("port[%d]", i)
+		if p.Driver == DriverAFPacket {
+			if _, err := os.Stat(filepath.Join(k.m.Root, "/sys/class/net", p.Interface)); err != nil {
+				k.err(key+".interface", "there is no interface %q: ip link", p.Interface)
+			}
+		}
+		if p.Device != "" {
+			if _, err := os.Stat(filepath.Join(k.m.Root, "/sys/bus/pci/devices", p.Device)); err != nil {
+				k.err(key+".device", "there is no PCI device %q: lspci -D", p.Device)
+			}
+		}
+		if p.Replay != "" {
+			if _, err := os.Stat(p.Replay); err != nil {
+				k.err(key+".replay", "%v", err)
+			}
+		}
+	}
+	for i, a := range k.c.Apps {
+		if st, err := os.Stat(a.Root); a.Root != "" && err != nil {
+			k.err(fmt.Sprintf("app[%d].root", i), "%v", err)
+		} else if a.Root != "" && !st.IsDir() {
+			k.err(fmt.Sprintf("app[%d].root", i), "%s is not a directory", a.Root)
+		}
+	}
+	if dir := k.c.Modules.PluginDir; dir != "" {
+		if st, err := os.Stat(dir); err != nil {
+			k.err("modules.plugin_dir", "%v", err)
+		} else if !st.IsDir() {
+			k.err("modules.plugin_dir", "%s is not a directory", dir)
+		}
+	}
+}
+
+// FormatCPUs is the inverse of ParseCPUs for a sorted list.
+func FormatCPUs(cpus []int) string {
+	var b strings.Builder
+	for i := 0; i < len(cpus); {
+		j := i
+		for j+1 < len(cpus) && cpus[j+1] == cpus[j]+1 {
+			j++
+		}
+		if b.Len() > 0 {
+			b.WriteByte(',')
+		}
+		fmt.Fprint(&b, cpus[i])
+		if j > i {
+			fmt.Fprintf(&b, "-%d", cpus[j])
+		}
+		i = j + 1
+	}
+	return b.String()
+}

@@ -1,0 +1,217 @@
+package conf
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/fastpath-tcp/fastpath/plugins"
+)
+
+func builtin(_ plugins.Kind, name string) bool {
+	return name == "btree" || name == "edt" || name == "bbr" || name == "cubic"
+}
+
+// tree writes files below a new directory.
+func tree(t *testing.T, files map[string]string) string {
+	t.Helper()
+	root := t.TempDir()
+	for name, text := range files {
+		p := filepath.Join(root, name)
+		if err := os.MkdirAll(filepath.Dir(p), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(p, []byte(text), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return root
+}
+
+func TestReadMachine(t *testing.T) {
+	root := tree(t, map[string]string{
+		"sys/devices/system/cpu/present":                                 "0-3\n",
+		"sys/devices/system/cpu/isolated":                                "2-3\n",
+		"sys/devices/system/cpu/nohz_full":                               "(null)\n",
+		"sys/devices/system/cpu/cpu0/topology/thread_siblings_list":      "0,2\n",
+		"proc/irq/24/smp_affinity_list":                                  "0-1\n",
+		"proc/irq/24/eth0-rx/x":                                          "",
+		"proc/irq/25/smp_affinity_list":                                  "0\n", // nobody requested it
+		"sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages":        "12\n",
+		"sys/kernel/mm/hugepages/hugepages-1048576kB/free_hugepages":     "0\n",
+		"sys/kernel/mm/hugepages/hugepages-2048kB/resv_hugepages":        "0\n",
+		"sys/devices/system/cpu/cpu0/topology/core_cpus_list_irrelevant": "",
+	})
+	m, err := ReadMachine(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Allowed = nil // depends on the machine
+	want := &Machine{
+		Present: []int{0, 1, 2, 3}, Isolated: []int{2, 3}, Siblings: map[int][]int{0: {0, 2}},
+		IRQs: map[int][]string{0: {"24 (eth0-rx)"}, 1: {"24 (eth0-rx)"}}, Free: []string{"2048kB"}, Root: root,
+	}
+	if diff := cmp.Diff(want, m); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestThisMachine(t *testing.T) {
+	m, err := ReadMachine("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(m.Allowed) == 0 || len(m.Present) < len(m.Allowed) {
+		t.Errorf("present %v, allowed %v", m.Present, m.Allowed)
+	}
+}
+
+func check(t *testing.T, m *Machine, text string) (errs, warnings string) {
+	t.Helper()
+	c, err := Parse("f", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, w := Check(c, m, builtin)
+	return e.Error(), w.Error()
+}
+
+func TestCheckCores(t *testing.T) {
+	root := tree(t, map[string]string{"sys/class/net/veth1/mtu": "1500"})
+	m := &Machine{Present: []int{0, 1, 2, 3}, Allowed: []int{0, 1, 2}, Isolated: []int{1}, NoHz: []int{1},
+		IRQs: map[int][]string{2: {"24 (eth0)", "25 (eth1)", "26 (a)", "27 (b)", "28 (c)"}}, Siblings: map[int][]int{1: {0, 1}}, Root: root}
+	text := port + "queues = 4\n"
+	for _, core := range []int{4, 3, 2, 1} {
+		text += fmt.Sprintf("[[worker]]\npoll = \"spin\"\ncore = %d\n", core)
+	}
+	errs, warnings := check(t, m, text)
+	const wantErrs = `f:10: worker[0].core: core 4 does not exist (this machine has 0-3)
+f:13: worker[1].core: core 3 is not allowed to this process (0-2 are; see taskset, cpuset, CPUAffinity=)`
+	const wantWarnings = `f:16: worker[2].core: core 2 is shared with other tasks: boot with isolcpus=2, or keep them away with cpusets
+f:16: worker[2].core: core 2 has a timer tick: boot with nohz_full=2 rcu_nocbs=2
+f:16: worker[2].core: core 2 may get interrupts 24 (eth0), 25 (eth1), 26 (a), 27 (b) and 1 more: write another core to /proc/irq/N/smp_affinity_list, and stop irqbalance
+f:19: worker[3].core: core 1 shares its execution units with core 0: isolate that too, or turn hyper-threading off`
+	if diff := cmp.Diff(wantErrs, errs); diff != "" {
+		t.Errorf("errors (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(wantWarnings, warnings); diff != "" {
+		t.Errorf("warnings (-want +got):\n%s", diff)
+	}
+}
+
+// TestCheckAdaptive: an adaptive worker shares its core by design, so there is nothing to warn of.
+func TestCheckAdaptive(t *testing.T) {
+	root := tree(t, map[string]string{"sys/class/net/veth1/mtu": "1500"})
+	errs, warnings := check(t, &Machine{Present: []int{0}, Allowed: []int{0}, Root: root}, port+"[[worker]]\ncore = 0")
+	if errs+warnings != "" {
+		t.Errorf("%s\n%s", errs, warnings)
+	}
+}
+
+func TestCheckNoCoreLeft(t *testing.T) {
+	root := tree(t, map[string]string{"sys/class/net/veth1/mtu": "1500"})
+	errs, _ := check(t, &Machine{Present: []int{0}, Allowed: []int{0}, Root: root}, port+"[[worker]]\npoll = \"spin\"\ncore = 0")
+	if !strings.Contains(errs, "leave none of the 1 allowed cores") {
+		t.Errorf("errors: %s", errs)
+	}
+}
+
+func TestCheckModules(t *testing.T) {
+	root := tree(t, map[string]string{
+		"sys/class/net/veth1/mtu": "1500", "plug/fastpath-cong-mine": "code", "plug/fastpath-cong-free": "code", "plug/other": "other"})
+	sum := sha256.Sum256([]byte("code"))
+	good := hex.EncodeToString(sum[:])
+	text := port + fmt.Sprintf(`
+[modules]
+plugin_dir = %q
+[modules.rtx]
+use = "list"
+fallback = "linear"
+[modules.cong]
+use = "mine"
+placement = "process"
+sha256 = %q
+[[module]]
+kind = "cong"
+name = "free"
+placement = "process"
+[[module]]
+kind = "cong"
+name = "other"
+placement = "process"
+path = %q
+sha256 = %q
+[[module]]
+kind = "cong"
+name = "gone"
+placement = "process"
+[[module]]
+kind = "cong"
+name = "bbr"
+placement = "process"
+`, root+"/plug", good, root+"/plug/other", good)
+	errs, _ := check(t, &Machine{Root: root}, text)
+	other := sha256.Sum256([]byte("other"))
+	want := strings.Join([]string{
+		`f:11: modules.rtx.use: rtx list is not built in`,
+		`f:12: modules.rtx.fallback: rtx linear is not built in`,
+		`f:19: module[0].name: ` + root + `/plug/fastpath-cong-free needs sha256 = "` + good + `", or allow_unpinned = true`,
+		`f:26: module[1].sha256: ` + root + `/plug/other has the checksum ` + hex.EncodeToString(other[:]),
+		`f:29: module[2].name: cong gone is not built in, and there is no file for it in plugin_dir`,
+	}, "\n")
+	if diff := cmp.Diff(want, errs); diff != "" {
+		t.Errorf("errors (-want +got):\n%s", diff)
+	}
+}
+
+func TestCheckFiles(t *testing.T) {
+	root := tree(t, map[string]string{"file": ""})
+	errs, _ := check(t, &Machine{Root: root}, port+`
+[[port]]
+name = "d"
+driver = "dpdk"
+device = "0000:00:99.0"
+addresses = ["10.8.0.1/24"]
+[[app]]
+kind = "http"
+listen = "10.7.0.1:80"
+root = "`+root+`/none"
+[[app]]
+kind = "http"
+listen = "10.7.0.1:81"
+root = "`+root+`/file"
+[dpdk]
+hugepages = "require"
+`)
+	for _, want := range []string{
+		`f:5: port[0].interface: there is no interface "veth1"`, `f:11: port[1].device: there is no PCI device`,
+		`f:16: app[0].root: stat `, `f:20: app[1].root: `, `is not a directory`, `f:22: dpdk.hugepages: no hugepage is free`,
+	} {
+		if !strings.Contains(errs, want) {
+			t.Errorf("no %q in\n%s", want, errs)
+		}
+	}
+}
+
+func TestFallbackFor(t *testing.T) {
+	yes, no := func(string) bool { return true }, func(string) bool { return false }
+	for _, tt := range []struct {
+		u       Use
+		kind    plugins.Kind
+		builtin func(string) bool
+		want    string
+	}{
+		{Use{Use: "bbr", Fallback: "reno"}, plugins.Cong, yes, "reno"}, {Use{Use: "bbr"}, plugins.Cong, yes, "bbr"},
+		{Use{Use: "mine"}, plugins.Cong, no, "cubic"}, {Use{Use: "mine"}, plugins.Rtx, no, "btree"}, {Use{Use: "mine"}, plugins.Pace, no, "edt"},
+	} {
+		if got := tt.u.FallbackFor(tt.kind, tt.builtin); got != tt.want {
+			t.Errorf("%v of %+v: %q, want %q", tt.kind, tt.u, got, tt.want)
+		}
+	}
+}

@@ -1,0 +1,84 @@
+package conf
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+func (v *validator) apps() {
+	names := map[string]int{}
+	type listener struct {
+		addr netip.AddrPort
+		line int
+	}
+	var taken []listener
+	for i := range v.c.Apps {
+		a, key := &v.c.Apps[i], fmt.Sprintf("app[%d]", i)
+		v.require(key+".kind", a.Kind == "")
+		v.require(key+".listen", !a.Listen.IsValid())
+		if a.Name == "" {
+			a.Name = fmt.Sprintf("%s%d", a.Kind, i)
+		}
+		if first, ok := names[a.Name]; ok {
+			v.at(key+".name", "%q is the name of the application on line %d already", a.Name, first)
+		} else {
+			names[a.Name] = v.line(key)
+		}
+		v.appKeys(key, a)
+		if a.Listen.IsValid() && v.v4(key+".listen", a.Listen.Addr()) {
+			v.listen(key, a)
+			for _, t := range taken {
+				if t.addr.Port() == a.Listen.Port() &&
+					(t.addr.Addr() == a.Listen.Addr() || t.addr.Addr().IsUnspecified() || a.Listen.Addr().IsUnspecified()) {
+					v.at(key+".listen", "%v overlaps with the application on line %d", a.Listen, t.line)
+				}
+			}
+			taken = append(taken, listener{a.Listen, v.line(key)})
+		}
+	}
+}
+
+// listen checks that the address belongs to a port.
+func (v *validator) listen(key string, a *App) {
+	if a.Listen.Port() == 0 {
+		v.at(key+".listen", "port 0 does not name a port")
+	}
+	if a.Listen.Addr().IsUnspecified() || v.broken || v.bad("port") {
+		return
+	}
+	for _, p := range v.c.Ports {
+		if slices.ContainsFunc(p.Addresses, func(x netip.Prefix) bool { return x.Addr() == a.Listen.Addr() }) {
+			return
+		}
+	}
+	v.at(key+".listen", "%v is not an address of any [[port]]", a.Listen.Addr())
+}
+
+// appKeys checks the keys that only some kinds of application have.
+func (v *validator) appKeys(key string, a *App) {
+	if a.Kind == "" {
+		return
+	}
+	for name, kinds := range map[string]string{
+		"rate": "http source", "root": "http", "size": "http source", "seed": "http source", "upload": "http",
+		"backend": "proxy", "via": "proxy",
+	} {
+		if k := key + "." + name; v.has(k) && !slices.Contains(strings.Fields(kinds), a.Kind) {
+			v.at(k, "has no meaning with kind = %q", a.Kind)
+		}
+	}
+	if a.Kind == AppProxy {
+		v.require(key+".backend", !a.Backend.IsValid())
+		if a.Backend.IsValid() && (a.Backend.Port() == 0 || a.Backend.Addr().IsUnspecified()) {
+			v.at(key+".backend", "%v is not an address to connect to", a.Backend)
+		}
+		if a.Via == ViaFastpath && a.Backend.IsValid() {
+			v.v4(key+".backend", a.Backend.Addr())
+		}
+	}
+	if a.Root != "" && (v.has(key+".size") || v.has(key+".seed")) {
+		v.at(key+".root", "serves files, so that size and seed have no meaning")
+	}
+}
