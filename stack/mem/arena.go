@@ -45,6 +45,7 @@ func ClassFor(n int) Class {
 type Chunk struct {
 	Mem        []byte
 	Start, End uint64                // stream offsets that the chunk covers
+	Fill       uint64                // end of the data in it, where the holder needs that
 	Next       atomic.Pointer[Chunk] // nil when taken
 
 	free  *Chunk // next free one of the slab

@@ -1,0 +1,295 @@
+package stream
+
+import (
+	"slices"
+
+	"github.com/google/btree"
+
+	"github.com/fastpath-tcp/fastpath/stack/seq"
+)
+
+// Range is the half-open range of offsets [Start, End).
+type Range struct{ Start, End uint64 }
+
+// Len is the number of bytes in r.
+func (r Range) Len() uint64 { return r.End - r.Start }
+
+// Ranges is a set of disjoint ranges of offsets that do not touch, such as what a receiver holds out of order. It remembers
+// which ranges changed last, for SACK (RFC 2018, 4). The zero value is empty and holds up to DefaultRanges.
+//
+// Few ranges are a sorted slice; beyond sliceMax they move to a tree, and back below sliceMax/2.
+type Ranges struct {
+	s *rangeSet // nil until something is added
+}
+
+const (
+	// DefaultRanges bounds the number of ranges, and so the work that one peer can cause.
+	DefaultRanges = 1024
+	sliceMax      = 32
+	treeDegree    = 16
+	recents       = 8
+)
+
+type rangeSet struct {
+	list    []Range              // if tree is nil or empty
+	tree    *btree.BTreeG[Range] // ordered by Start; made once
+	bytes   uint64
+	refused uint64
+	limit   int
+	nRecent int
+	recent  [recents]uint64 // starts of the ranges that changed last, newest first
+}
+
+// SetLimit bounds the number of ranges.
+func (r *Ranges) SetLimit(n int) { r.set().limit = n }
+
+func (r *Ranges) set() *rangeSet {
+	if r.s == nil {
+		r.s = &rangeSet{limit: DefaultRanges}
+	}
+	return r.s
+}
+
+func (s *rangeSet) inTree() bool { return s.tree != nil && s.tree.Len() > 0 }
+
+func (s *rangeSet) len() int {
+	if s.inTree() {
+		return s.tree.Len()
+	}
+	return len(s.list)
+}
+
+// Len is the number of ranges.
+func (r *Ranges) Len() int {
+	if r.s == nil {
+		return 0
+	}
+	return r.s.len()
+}
+
+// Bytes is the number of bytes in all ranges.
+func (r *Ranges) Bytes() uint64 {
+	if r.s == nil {
+		return 0
+	}
+	return r.s.bytes
+}
+
+// Refused is the number of Adds that the limit refused.
+func (r *Ranges) Refused() uint64 {
+	if r.s == nil {
+		return 0
+	}
+	return r.s.refused
+}
+
+// First returns the lowest range; the zero Range if there is none.
+func (r *Ranges) First() Range {
+	if r.s == nil {
+		return Range{}
+	}
+	return r.s.first()
+}
+
+func (s *rangeSet) first() Range {
+	if s.inTree() {
+		f, _ := s.tree.Min()
+		return f
+	}
+	if len(s.list) > 0 {
+		return s.list[0]
+	}
+	return Range{}
+}
+
+// Add adds [start, end), joins it with what it touches or overlaps, and makes the result the most recent range. It returns
+// how many bytes are new and the range that now holds them. If the set is full, and the range touches no other, nothing
+// changes and merged is the zero Range.
+func (r *Ranges) Add(start, end uint64) (newly uint64, merged Range) {
+	if start >= end {
+		return 0, Range{}
+	}
+	s := r.set()
+	m := Range{start, end}
+	var old uint64 // bytes in the ranges that m swallows
+	count := 0
+	for {
+		t, ok := s.touching(m)
+		if !ok {
+			break
+		}
+		if t.Start <= m.Start && t.End >= m.End && count == 0 { // nothing new
+			s.touch(t.Start, t)
+			return 0, t
+		}
+		s.remove(t)
+		old += t.Len()
+		m = Range{min(m.Start, t.Start), max(m.End, t.End)}
+		count++
+	}
+	if count == 0 && s.len() >= s.limit {
+		s.refused++
+		return 0, Range{}
+	}
+	s.insert(m)
+	newly = m.Len() - old
+	s.bytes += newly
+	s.touch(m.Start, m)
+	return newly, m
+}
+
+// touching returns a range that overlaps m or is adjacent to it.
+func (s *rangeSet) touching(m Range) (t Range, ok bool) {
+	if s.inTree() {
+		s.tree.DescendLessOrEqual(Range{Start: m.End}, func(x Range) bool {
+			t, ok = x, x.End >= m.Start
+			return false
+		})
+		return t, ok
+	}
+	if i := s.find(m.Start); i < len(s.list) && s.list[i].Start <= m.End {
+		return s.list[i], true
+	}
+	return t, false
+}
+
+// find returns the position of the first range of the list that ends at or above off.
+func (s *rangeSet) find(off uint64) int {
+	lo, hi := 0, len(s.list)
+	for lo < hi {
+		m := int(uint(lo+hi) / 2)
+		if s.list[m].End < off {
+			lo = m + 1
+		} else {
+			hi = m
+		}
+	}
+	return lo
+}
+
+func (s *rangeSet) remove(t Range) {
+	if !s.inTree() {
+		i := s.find(t.End)
+		s.list = slices.Delete(s.list, i, i+1)
+		return
+	}
+	s.tree.Delete(t)
+	if s.tree.Len() < sliceMax/2 {
+		s.tree.Ascend(func(x Range) bool {
+			s.list = append(s.list, x)
+			return true
+		})
+		s.tree.Clear(true)
+	}
+}
+
+func (s *rangeSet) insert(m Range) {
+	if !s.inTree() && len(s.list) < sliceMax {
+		s.list = slices.Insert(s.list, s.find(m.Start), m)
+		return
+	}
+	if s.tree == nil {
+		s.tree = btree.NewG(treeDegree, func(a, b Range) bool { return a.Start < b.Start })
+	}
+	for _, x := range s.list {
+		s.tree.ReplaceOrInsert(x)
+	}
+	s.list = s.list[:0]
+	s.tree.ReplaceOrInsert(m)
+}
+
+// touch makes start, the start of m, the newest of the recent ranges, and forgets others inside of m.
+func (s *rangeSet) touch(start uint64, m Range) {
+	var keep [recents]uint64
+	keep[0] = start
+	n := 1
+	for _, v := range s.recent[:s.nRecent] {
+		if (v < m.Start || v >= m.End) && n < recents {
+			keep[n] = v
+			n++
+		}
+	}
+	s.recent, s.nRecent = keep, n
+}
+
+// Trim removes what lies below off.
+func (r *Ranges) Trim(off uint64) {
+	s := r.s
+	if s == nil {
+		return
+	}
+	for s.len() > 0 {
+		f := s.first()
+		if f.Start >= off {
+			break
+		}
+		s.remove(f)
+		s.bytes -= min(f.End, off) - f.Start
+		if f.End > off {
+			s.insert(Range{off, f.End})
+			for i, v := range s.recent[:s.nRecent] {
+				if v == f.Start {
+					s.recent[i] = off
+				}
+			}
+			break
+		}
+	}
+	n := 0
+	for _, v := range s.recent[:s.nRecent] {
+		if v >= off {
+			s.recent[n] = v
+			n++
+		}
+	}
+	s.nRecent = n
+}
+
+// Recent fills dst with ranges, the one that changed last first, and returns how many: the order in which an ACK reports
+// SACK blocks (RFC 2018, 4). base is the sequence number of offset 0.
+func (r *Ranges) Recent(dst []seq.Range, base uint32) (n int) {
+	s := r.s
+	if s == nil {
+		return 0
+	}
+	for _, start := range s.recent[:s.nRecent] {
+		if n == len(dst) {
+			return n
+		}
+		if t, ok := s.touching(Range{start, start}); ok {
+			dst[n] = seq.Range{Start: base + uint32(t.Start), End: base + uint32(t.End)}
+			n++
+		}
+	}
+	return n
+}
+
+// All calls f with each range in order until it returns false.
+func (r *Ranges) All(f func(Range) bool) {
+	if r.s == nil {
+		return
+	}
+	if r.s.inTree() {
+		r.s.tree.Ascend(f)
+		return
+	}
+	for _, x := range r.s.list {
+		if !f(x) {
+			return
+		}
+	}
+}
+
+// Clear removes all ranges and keeps the memory.
+func (r *Ranges) Clear() {
+	if s := r.s; s != nil {
+		s.list = s.list[:0]
+		if s.tree != nil {
+			s.tree.Clear(true)
+		}
+		s.bytes, s.nRecent = 0, 0
+	}
+}
+
+// Reset removes all ranges and frees the memory.
+func (r *Ranges) Reset() { r.s = nil }
