@@ -1,0 +1,48 @@
+package pmd
+
+// Fifo is a bounded first-in-first-out queue of frames that wait for a port: what the port refuses stays. One goroutine uses it.
+type Fifo struct {
+	ring []*Buf
+	head uint32 // next out
+	tail uint32 // next in
+}
+
+// NewFifo makes a queue for at least n frames (rounded up to a power of two).
+func NewFifo(n int) *Fifo {
+	size := 1
+	for size < n {
+		size <<= 1
+	}
+	return &Fifo{ring: make([]*Buf, size)}
+}
+
+// Len is the number of frames waiting.
+func (f *Fifo) Len() int { return int(f.tail - f.head) }
+
+// Room is the number of frames that fit.
+func (f *Fifo) Room() int { return len(f.ring) - f.Len() }
+
+// Push appends b and reports whether there was room.
+func (f *Fifo) Push(b *Buf) bool {
+	if f.tail-f.head == uint32(len(f.ring)) {
+		return false
+	}
+	f.ring[f.tail&uint32(len(f.ring)-1)] = b
+	f.tail++
+	return true
+}
+
+// Front returns up to max of the oldest frames, contiguous in memory, without taking them.
+func (f *Fifo) Front(max int) []*Buf {
+	i := int(f.head & uint32(len(f.ring)-1))
+	n := min(f.Len(), max, len(f.ring)-i)
+	return f.ring[i : i+n]
+}
+
+// Drop removes the n oldest frames, which Front returned.
+func (f *Fifo) Drop(n int) {
+	for i := 0; i < n; i++ {
+		f.ring[(f.head+uint32(i))&uint32(len(f.ring)-1)] = nil
+	}
+	f.head += uint32(n)
+}

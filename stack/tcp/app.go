@@ -1,0 +1,228 @@
+package tcp
+
+import (
+	"errors"
+	"io"
+	"sync/atomic"
+
+	"github.com/fastpath-tcp/fastpath/plugins"
+	"github.com/fastpath-tcp/fastpath/stack/stream"
+)
+
+// ErrWouldBlock says that a call cannot go on now; wait on Rd or Wr and try again.
+var ErrWouldBlock = errors.New("tcp: would block")
+
+// Errno is why a connection ended.
+type Errno uint32
+
+// Reasons for the end of a connection.
+const (
+	OK          Errno = iota
+	Reset             // the peer sent a reset (ECONNRESET)
+	Refused           // the peer refused the connection (ECONNREFUSED)
+	TimedOut          // no answer (ETIMEDOUT)
+	Aborted           // aborted by this end (ECONNABORTED)
+	Unreachable       // host or network unreachable (EHOSTUNREACH)
+	PortInUse         // no free port or tuple in use (EADDRINUSE)
+	NoMemory          // over the memory budget (ENOBUFS)
+	Shutdown          // write after CloseWrite (EPIPE)
+)
+
+var errnoNames = [...]string{"ok", "connection reset by peer", "connection refused", "connection timed out", "connection aborted", "no route to host", "address already in use", "no buffer space available", "broken pipe"}
+
+func (e Errno) Error() string { return errnoNames[e] }
+
+// Bits of App.flags: what the worker tells the application, and what the application has said.
+const (
+	flagUp     uint32 = 1 << iota // established (or failed: look at errno)
+	flagEOF                       // the peer's FIN was received and all data before it is in the stream
+	flagDone                      // the engine has let go of the connection
+	flagWrShut                    // the application will write no more
+	flagClosed                    // the application has closed it
+)
+
+// Bits of App.pend: what the application asks of the worker.
+const (
+	kickWrite    uint32 = 1 << iota // bytes were appended
+	kickRead                        // bytes were taken out
+	kickShut                        // CloseWrite
+	kickClose                       // Close
+	kickAbort                       // reset
+	kickDeadline                    // a deadline moved
+	kickOption                      // an option changed
+)
+
+// App is the application's half of a Conn. Its methods never block. One goroutine at a time may read and one may write; Close
+// and Abort come last, when no other call is under way. Package sock adds blocking, locks and deadlines.
+type App struct {
+	snd stream.Send
+	rcv stream.Recv
+
+	Rd, Wr Waiter // woken when reading or writing may go on
+
+	unreported uint32        // the reader's: bytes taken since the worker was last told
+	readStep   atomic.Uint32 // how many make it worth telling
+
+	mailNext *Conn
+	pend     atomic.Uint32
+	flags    atomic.Uint32
+	errno    atomic.Uint32
+	sndLimit atomic.Uint64 // bytes that the send stream may hold
+
+	// RdDeadline and WrDeadline are the times at which the worker wakes Rd and Wr at the latest; 0 means none. Set, then call
+	// DeadlineChanged.
+	RdDeadline, WrDeadline atomic.Int64
+	opts                   atomic.Uint32
+	rateLimit              atomic.Uint64
+	congName               atomic.Pointer[string]
+}
+
+// Option bits of a Conn.
+const (
+	OptNoDelay uint32 = 1 << iota
+	OptCork
+	OptKeepalive
+)
+
+// Err is why the connection ended; OK while it lives or after an orderly end.
+func (c *Conn) Err() Errno { return Errno(c.errno.Load()) }
+
+// Up reports whether the handshake has ended, well or not (see Err).
+func (c *Conn) Up() bool { return c.flags.Load()&flagUp != 0 }
+
+// Done reports whether the engine has let go of the connection.
+func (c *Conn) Done() bool { return c.flags.Load()&flagDone != 0 }
+
+// TryRead copies received bytes to p. It returns io.EOF after the peer's FIN, an Errno if the connection broke, or ErrWouldBlock.
+func (c *Conn) TryRead(p []byte) (int, error) {
+	f := c.flags.Load() // before the stream: data precedes the flags that end it
+	n := c.rcv.Read(p)
+	if n > 0 {
+		c.afterRead(n)
+		return n, nil
+	}
+	switch {
+	case f&flagClosed != 0:
+		return 0, Aborted
+	case f&flagEOF != 0:
+		return 0, io.EOF
+	case f&flagDone != 0:
+		if e := c.Err(); e != OK {
+			return 0, e
+		}
+		return 0, io.EOF
+	case len(p) == 0:
+		return 0, nil
+	}
+	return 0, ErrWouldBlock
+}
+
+// Peek returns the next received bytes in place, or nil. They stay valid until Discard.
+func (c *Conn) Peek() []byte { return c.rcv.Peek() }
+
+// Discard drops the next n received bytes, which Peek returned.
+func (c *Conn) Discard(n int) {
+	c.rcv.Discard(n)
+	c.afterRead(n)
+}
+
+// afterRead tells the worker that the window may open, once per eighth of the receive buffer: what is not reported then is too
+// little to keep a window closed (RFC 9293, 3.8.6.2.2).
+func (c *Conn) afterRead(n int) {
+	c.unreported += uint32(n)
+	if c.unreported >= c.readStep.Load() {
+		c.unreported = 0
+		c.kick(kickRead)
+	}
+}
+
+// Readable is the number of bytes that TryRead can return now.
+func (c *Conn) Readable() int { return int(c.rcv.Tail() - c.rcv.Head()) }
+
+// TryWrite appends p to the send stream as far as it fits.
+func (c *Conn) TryWrite(p []byte) (int, error) {
+	f := c.flags.Load()
+	if f&(flagDone|flagWrShut|flagClosed) != 0 {
+		if e := c.Err(); e != OK {
+			return 0, e
+		}
+		return 0, Shutdown
+	}
+	if f&flagUp == 0 {
+		return 0, ErrWouldBlock
+	}
+	if len(p) == 0 {
+		return 0, nil
+	}
+	n := c.snd.Append(p, c.sndLimit.Load())
+	if n == 0 {
+		return 0, ErrWouldBlock
+	}
+	c.kick(kickWrite)
+	return n, nil
+}
+
+// Unsent is the number of bytes written and not acknowledged by the peer.
+func (c *Conn) Unsent() int { return int(c.snd.Tail() - c.snd.Head()) }
+
+// CloseWrite ends this end's stream: a FIN follows the data.
+func (c *Conn) CloseWrite() {
+	if c.flags.Or(flagWrShut)&flagWrShut == 0 {
+		c.kick(kickShut)
+	}
+}
+
+// Close lets go of the connection. Data written is still delivered, then a FIN; if received data was not read, the peer gets a
+// reset instead (RFC 9293, 3.10.4 and RFC 2525, 2.17).
+func (c *Conn) Close() {
+	if c.flags.Or(flagClosed|flagWrShut)&flagClosed == 0 {
+		c.kick(kickClose)
+	}
+}
+
+// Abort resets the connection and drops all data.
+func (c *Conn) Abort() {
+	if c.flags.Or(flagClosed|flagWrShut)&flagClosed == 0 {
+		c.kick(kickAbort)
+	}
+}
+
+// DeadlineChanged makes the worker look at RdDeadline and WrDeadline.
+func (c *Conn) DeadlineChanged() { c.kick(kickDeadline) }
+
+// Deadline returns the time kept in d, or plugins.Never.
+func Deadline(d *atomic.Int64) plugins.Time {
+	if v := d.Load(); v != 0 {
+		return plugins.Time(v)
+	}
+	return plugins.Never
+}
+
+// SetOption sets or clears option bits.
+func (c *Conn) SetOption(opt uint32, on bool) {
+	if on {
+		c.opts.Or(opt)
+	} else {
+		c.opts.And(^opt)
+	}
+	c.kick(kickOption)
+}
+
+// SetMaxRate limits the connection to rate payload bytes per second; 0 or plugins.Unlimited lifts the limit.
+func (c *Conn) SetMaxRate(rate uint64) {
+	if rate == 0 {
+		rate = plugins.Unlimited
+	}
+	c.rateLimit.Store(rate)
+	c.kick(kickOption)
+}
+
+// SetSendBuffer limits the bytes that the send stream holds.
+func (c *Conn) SetSendBuffer(n int) { c.sndLimit.Store(uint64(max(n, 4096))) }
+
+// kick leaves the worker a message. It costs a lock-free push at most once per turn.
+func (c *Conn) kick(bits uint32) {
+	if c.pend.Or(bits) == 0 {
+		c.eng.mail.push(c)
+	}
+}

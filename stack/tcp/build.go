@@ -1,0 +1,192 @@
+package tcp
+
+import (
+	"encoding/binary"
+
+	"github.com/fastpath-tcp/fastpath/plugins"
+	"github.com/fastpath-tcp/fastpath/pmd"
+	"github.com/fastpath-tcp/fastpath/stack/seq"
+	"github.com/fastpath-tcp/fastpath/stack/wire"
+)
+
+const (
+	tcpAt  = wire.EthLen + wire.IPv4Len // offset of the TCP header
+	hdrLen = tcpAt + wire.TCPLen        // length of the header template
+	tsLen  = 12                         // timestamps with their padding
+	ttl    = 64
+	// maxSACKLen is the length of the largest SACK option that we send.
+	maxSACKLen = 36
+)
+
+// prepareHeader fills in the connection's header template when the link address is known. The engine asks the worker again
+// whenever a neighbour changed.
+func (e *Engine) prepareHeader(c *Conn) bool {
+	gen := e.env.NeighGen()
+	if c.hdrOK && c.neighGen == gen {
+		return true
+	}
+	mac, ok := e.env.NextHop(c.Tuple.Remote)
+	if !ok {
+		c.hdrOK = false
+		return false
+	}
+	e.template(&c.hdr, &c.Tuple, mac)
+	c.neighGen, c.hdrOK = gen, true
+	c.ipSum = reduce(wire.Sum(c.hdr[wire.EthLen:tcpAt], 0))
+	c.tcpSum = reduce(wire.Sum(c.hdr[tcpAt:], wire.PseudoSum(c.Tuple.Local, c.Tuple.Remote, wire.ProtoTCP, 0)))
+	return true
+}
+
+// template writes the headers that all segments of a flow share; lengths, ID, checksums, numbers, flags and window are 0.
+func (e *Engine) template(h *[hdrLen]byte, k *Tuple, mac wire.MAC) {
+	wire.PutEthernet(h[:], mac, e.env.MAC, wire.EtherTypeIPv4)
+	wire.PutIPv4(h[wire.EthLen:], k.Local, k.Remote, wire.ProtoTCP, 0, ttl, 0, 0)
+	binary.BigEndian.PutUint16(h[wire.EthLen+10:], 0)
+	wire.PutTCP(h[tcpAt:], &wire.TCP{SrcPort: k.LocalPort, DstPort: k.RemotePort}, wire.TCPLen)
+	binary.BigEndian.PutUint16(h[tcpAt+12:], 0)
+}
+
+// reduce folds a sum to 16 bits, so that more can be added without overflow.
+func reduce(s uint64) uint64 { return uint64(^wire.Fold(s)) }
+
+// window is what the segment's window field says, and moves the right edge that the peer knows.
+func (c *Conn) window() uint16 {
+	w := (c.rcvAdv - c.rcvNxt) >> c.rcvScale
+	return uint16(min(w, 0xffff))
+}
+
+// tsVal is the timestamp clock: one tick per millisecond with an offset per connection (RFC 7323, 5.4).
+func (e *Engine) tsVal(c *Conn) uint32 { return tsTick(e.now) + c.tsOffset }
+
+func tsTick(t plugins.Time) uint32 { return uint32(t / 1e6) }
+
+// emit builds one segment of the connection and puts it into the FIFO. off is the stream offset of its n payload bytes. It
+// returns false, having done nothing, if there is no buffer or no room.
+func (e *Engine) emit(c *Conn, sq uint32, flags uint16, off uint64, n uint32) bool {
+	if e.env.Fifo.Room() == 0 {
+		e.Stats.TxFull++
+		return false
+	}
+	b := e.env.Pool.Get()
+	if b == nil {
+		e.Stats.NoBuffers++
+		return false
+	}
+	var opt [40]byte
+	opts := opt[:0]
+	if c.tsOK {
+		opts = wire.PutTS(opts, e.tsVal(c), c.tsRecent)
+	}
+	acks := flags&wire.ACK != 0
+	if acks && c.hasSACK() {
+		// The blocks must not make a segment longer than the path allows (RFC 9293, 3.7.1: options count against the data).
+		if acks = n+maxSACKLen <= c.mss; acks || n == 0 {
+			opts, acks = e.sackOptions(c, opts), true
+		}
+	}
+	tcpLen := wire.TCPLen + len(opts) + int(n)
+	b.SetLen(tcpAt + tcpLen)
+	f := b.Bytes()
+	copy(f, c.hdr[:])
+	c.ipID++
+	binary.BigEndian.PutUint32(f[wire.EthLen+2:], uint32(wire.IPv4Len+tcpLen)<<16|uint32(c.ipID))
+	h := f[tcpAt:]
+	e.advertise(c)
+	binary.BigEndian.PutUint32(h[4:], sq)
+	binary.BigEndian.PutUint32(h[8:], c.rcvNxt)
+	binary.BigEndian.PutUint16(h[12:], uint16((wire.TCPLen+len(opts))/4)<<12|flags)
+	binary.BigEndian.PutUint16(h[14:], c.window())
+	copy(h[wire.TCPLen:], opts)
+	e.finish(c, b, f, h, opts, off, n)
+	e.env.Fifo.Push(b)
+	e.sentSegment(c, acks, n)
+	return true
+}
+
+// finish copies the payload and completes the checksums in one pass, or leaves them to the port.
+func (e *Engine) finish(c *Conn, b *pmd.Buf, f, h, opts []byte, off uint64, n uint32) {
+	ip := f[wire.EthLen:]
+	sum := c.tcpSum + uint64(wire.TCPLen+len(opts)) + uint64(n)
+	data := h[wire.TCPLen+len(opts):]
+	if e.env.Caps&pmd.TxCsum != 0 {
+		e.copyPayload(c, data, off, n)
+		b.Flags |= pmd.TxIPCsum | pmd.TxTCPCsum
+		b.L2Len, b.L3Len, b.L4Len = wire.EthLen, wire.IPv4Len, uint8(wire.TCPLen+len(opts))
+		// The port adds everything but the pseudo-header.
+		ports := uint64(c.Tuple.LocalPort) + uint64(c.Tuple.RemotePort)
+		binary.BigEndian.PutUint16(h[wire.TCPChecksum:], ^wire.Fold(sum+2*0xffff-reduce(ports)))
+		return
+	}
+	binary.BigEndian.PutUint16(ip[10:], wire.Fold(c.ipSum+uint64(binary.BigEndian.Uint16(ip[2:]))+uint64(c.ipID)))
+	sum = wire.Sum(h[4:wire.TCPLen+len(opts)], sum)
+	if n > 0 {
+		var p [4][]byte
+		if c.snd.Slices(off, int(n), &p) == 1 {
+			sum = wire.SumCopy(data, p[0], sum)
+		} else {
+			e.copyPayload(c, data, off, n)
+			sum = wire.Sum(data, sum)
+		}
+	}
+	binary.BigEndian.PutUint16(h[wire.TCPChecksum:], wire.Fold(sum))
+}
+
+func (e *Engine) copyPayload(c *Conn, dst []byte, off uint64, n uint32) {
+	if n == 0 {
+		return
+	}
+	var p [4][]byte
+	for _, s := range p[:c.snd.Slices(off, int(n), &p)] {
+		dst = dst[copy(dst, s):]
+	}
+}
+
+// sentSegment does the bookkeeping of any segment that left. acks says that it told the peer all there is to acknowledge.
+func (e *Engine) sentSegment(c *Conn, acks bool, n uint32) {
+	e.Stats.SegsOut++
+	c.count.SegsOut++
+	if n > 0 {
+		e.Stats.BytesOut += uint64(n)
+		c.count.DataSegsOut++
+		c.count.BytesSent += uint64(n)
+		c.lastSend = e.now
+		if c.ackPend > 0 && e.now.Sub(c.lastData) < c.ato {
+			c.pingpong = true // a reply within the delay: acknowledgements ride on data
+		}
+	}
+	if acks {
+		c.ackNow = false
+		c.ackPend = 0
+		c.lastAckSent = c.rcvNxt
+		c.dsackLo, c.dsackHi = 0, 0
+		if c.quickAcks > 0 {
+			c.quickAcks--
+		}
+		c.stopTimer(timerDelAck)
+	}
+}
+
+// hasSACK reports whether an acknowledgement has blocks to report.
+func (c *Conn) hasSACK() bool {
+	return c.sackOK && (c.dsackLo != c.dsackHi || c.ooo.Len() > 0)
+}
+
+// sackOptions appends the SACK option: a D-SACK first (RFC 2883, 4), then the most recent ranges (RFC 2018, 4).
+func (e *Engine) sackOptions(c *Conn, opts []byte) []byte {
+	var blocks [4]seq.Range
+	room := 4
+	if c.tsOK {
+		room = 3
+	}
+	n := 0
+	if c.dsackLo != c.dsackHi {
+		blocks[n] = seq.Range{Start: c.dsackLo, End: c.dsackHi}
+		n++
+		e.Stats.DSACKsSent++
+	}
+	n += c.ooo.Recent(blocks[n:room], c.rcvNxt-uint32(c.rcvOff))
+	return wire.PutSACK(opts, blocks[:n])
+}
+
+// rcvSeq is the sequence number of stream offset off.
+func (c *Conn) rcvSeq(off uint64) uint32 { return c.rcvNxt + uint32(off-c.rcvOff) }

@@ -1,0 +1,291 @@
+package tcp
+
+import (
+	"encoding/binary"
+
+	"github.com/fastpath-tcp/fastpath/plugins"
+	"github.com/fastpath-tcp/fastpath/stack/seq"
+	"github.com/fastpath-tcp/fastpath/stack/wire"
+)
+
+// shutdownWrite queues the FIN behind the data (RFC 9293, 3.10.4).
+func (e *Engine) shutdownWrite(c *Conn) {
+	if c.finQueued {
+		return
+	}
+	switch c.state {
+	case Established:
+		c.state = FinWait1
+	case CloseWait:
+		c.state = LastAck
+	case SynReceived: // the FIN follows the handshake
+	default:
+		return
+	}
+	c.finQueued = true
+}
+
+// closed is the application's Close. It returns true if the connection is gone.
+func (e *Engine) closed(c *Conn) bool {
+	c.orphan = true
+	unread := c.rcv.Tail() != c.rcv.Head() || c.newData || c.ooo.Len() > 0
+	c.rcv.Reset()
+	switch {
+	case c.state == SynSent:
+		e.destroy(c, Aborted)
+		return true
+	case unread:
+		e.Stats.AbortOnClose++
+		e.reset(c)
+		e.destroy(c, Aborted)
+		return true
+	}
+	e.shutdownWrite(c)
+	if c.state == FinWait2 {
+		c.setTimer(timerFinWait2, e.now.Add(e.cfg.FinWait2))
+	}
+	return false
+}
+
+// abort is the application's Abort.
+func (e *Engine) abort(c *Conn) {
+	c.orphan = true
+	if c.state != SynSent {
+		e.reset(c)
+	}
+	e.destroy(c, Aborted)
+}
+
+// finAcked moves on when the peer has acknowledged our FIN.
+func (e *Engine) finAcked(c *Conn) {
+	switch c.state {
+	case FinWait1:
+		c.state = FinWait2
+		if c.orphan {
+			c.setTimer(timerFinWait2, e.now.Add(e.cfg.FinWait2))
+		}
+	case Closing:
+		e.timeWait(c)
+	case LastAck:
+		e.destroy(c, OK)
+	}
+}
+
+// peerFinished moves on when the peer's FIN and everything before it was received.
+func (e *Engine) peerFinished(c *Conn) {
+	c.finRcvd = true
+	c.ackNow = true
+	e.makeReady(c)
+	switch c.state {
+	case Established:
+		c.state = CloseWait
+	case FinWait1:
+		c.state = Closing
+	case FinWait2:
+		e.timeWait(c)
+	}
+}
+
+// gotReset ends a connection that the peer has reset (RFC 9293, 3.10.7.4, second).
+func (e *Engine) gotReset(c *Conn) {
+	switch {
+	case c.state == SynReceived && c.listener != nil:
+		e.Stats.AttemptFails++
+		e.destroy(c, Reset)
+	case c.state == SynReceived:
+		e.Stats.AttemptFails++
+		e.destroy(c, Refused)
+	default:
+		e.Stats.EstabResets++
+		e.destroy(c, Reset)
+	}
+}
+
+// destroy lets go of a connection: the application finds errno, or the end of the stream.
+func (e *Engine) destroy(c *Conn, why Errno) {
+	if c.state == Closed {
+		return
+	}
+	if c.state == SynReceived && c.listener != nil {
+		c.listener.syns.Add(-1)
+	}
+	e.remove(c.slot)
+	e.letGo(c, why)
+	e.freeSlot(c.slot)
+}
+
+// letGo is destroy without the slot, which a TIME-WAIT record may take over.
+func (e *Engine) letGo(c *Conn, why Errno) {
+	e.closeModules(c)
+	c.state = Closed
+	c.log.reset(&e.rings)
+	c.lost = lostQueue{}
+	c.ooo.Reset()
+	e.Stats.Conns--
+	if !c.orphan {
+		c.rcv.Commit(c.rcvOff)
+	}
+	c.errno.Store(uint32(why))
+	f := flagUp | flagDone
+	if c.finRcvd {
+		f |= flagEOF
+	}
+	c.flags.Or(f)
+	if c.orphan || c.listener != nil {
+		c.snd.Reset()
+		c.rcv.Reset()
+	}
+	e.env.Wake(&c.Rd)
+	e.env.Wake(&c.Wr)
+}
+
+// timeWait is what remains of a connection in TIME-WAIT.
+type timeWait struct {
+	tuple          Tuple
+	sndNxt, rcvNxt uint32
+	rcvWnd         uint32
+	tsRecent       uint32
+	tsOffset       uint32
+	nextAck        plugins.Time
+	window         uint16
+	tsOK           bool
+}
+
+// timeWait replaces the connection by a TIME-WAIT record, and acknowledges the peer's FIN.
+func (e *Engine) timeWait(c *Conn) {
+	var tw *timeWait
+	if n := len(e.twFree); n > 0 {
+		tw, e.twFree = e.twFree[n-1], e.twFree[:n-1]
+	} else {
+		tw = new(timeWait)
+	}
+	*tw = timeWait{
+		tuple: c.Tuple, sndNxt: c.sndNxt, rcvNxt: c.rcvNxt, rcvWnd: c.rcvAdv - c.rcvNxt, window: c.window(),
+		tsRecent: c.tsRecent, tsOffset: c.tsOffset, tsOK: c.tsOK,
+	}
+	e.letGo(c, OK)
+	en := &e.slots[c.slot]
+	en.conn, en.tw = nil, tw
+	en.gen++
+	e.Stats.TimeWaits++
+	e.wheel.Set(c.slot, e.now.Add(e.cfg.TimeWait))
+	e.timeWaitAck(tw)
+}
+
+func (e *Engine) timeWaitAck(tw *timeWait) {
+	var buf [40]byte
+	opts := buf[:0]
+	if tw.tsOK {
+		opts = wire.PutTS(opts, tsTick(e.now)+tw.tsOffset, tw.tsRecent)
+	}
+	e.control(&tw.tuple, tw.sndNxt, tw.rcvNxt, wire.ACK, tw.window, opts)
+}
+
+// timeWaitSegment is the TIME-WAIT state (RFC 9293, 3.10.7.4; RFC 6191).
+func (e *Engine) timeWaitSegment(tw *timeWait, k *Tuple, t *wire.TCP) {
+	var o wire.Options
+	wire.ParseOptions(t.Opts, &o)
+	hasTS := tw.tsOK && o.Set&wire.OptTS != 0
+	old := hasTS && int32(o.TSVal-tw.tsRecent) < 0
+	if t.Flags&(wire.SYN|wire.ACK|wire.RST) == wire.SYN && !old &&
+		(seq.After(t.Seq, tw.rcvNxt) || hasTS && int32(o.TSVal-tw.tsRecent) > 0) {
+		// A new incarnation: its ISS lies above what the old one sent (RFC 6191, 2).
+		iss := tw.sndNxt + 65535 + 2
+		if l := e.listener(k); l != nil {
+			e.dropTimeWait(e.slotOf(k))
+			e.passiveOpen(l, k, t, max(iss, 1))
+			return
+		}
+	}
+	if t.Flags&wire.RST != 0 {
+		if t.Seq == tw.rcvNxt && !old {
+			e.dropTimeWait(e.slotOf(k))
+		}
+		return
+	}
+	if hasTS && !old && seq.BeforeEq(t.Seq, tw.rcvNxt) {
+		tw.tsRecent = o.TSVal
+	}
+	if len(t.Payload) == 0 && t.Flags&(wire.SYN|wire.FIN) == 0 && t.Seq == tw.rcvNxt {
+		return // a plain acknowledgement needs no answer
+	}
+	if t.Flags&wire.FIN != 0 { // the peer's FIN again: our last ACK was lost
+		e.wheel.Set(e.slotOf(k), e.now.Add(e.cfg.TimeWait))
+	}
+	if tw.nextAck > e.now {
+		return
+	}
+	tw.nextAck = e.now.Add(dupAckEvery)
+	e.timeWaitAck(tw)
+}
+
+// slotOf is the slot of a tuple that is in the table.
+func (e *Engine) slotOf(k *Tuple) uint32 {
+	h := e.hash(k)
+	mask := uint32(len(e.table.cells) - 1)
+	for i := h & mask; ; i = (i + 1) & mask {
+		if c := e.table.cells[i]; c.hash == h && c.ref > deleted && *e.tuple(c.ref - 2) == *k {
+			return c.ref - 2
+		}
+	}
+}
+
+func (e *Engine) dropTimeWait(slot uint32) {
+	e.remove(slot)
+	e.twFree = append(e.twFree, e.slots[slot].tw)
+	e.freeSlot(slot)
+	e.Stats.TimeWaits--
+}
+
+// reset tells the peer that the connection is gone.
+func (e *Engine) reset(c *Conn) {
+	e.Stats.OutRsts++
+	e.control(&c.Tuple, c.sndNxt, c.rcvNxt, wire.RST|wire.ACK, 0, nil)
+}
+
+// refuse answers a segment that belongs to no connection (RFC 9293, 3.10.7.1).
+func (e *Engine) refuse(k *Tuple, t *wire.TCP) {
+	if t.Flags&wire.RST != 0 {
+		return
+	}
+	e.Stats.OutRsts++
+	if t.Flags&wire.ACK != 0 {
+		e.control(k, t.Ack, 0, wire.RST, 0, nil)
+		return
+	}
+	n := uint32(len(t.Payload))
+	if t.Flags&wire.SYN != 0 {
+		n++
+	}
+	if t.Flags&wire.FIN != 0 {
+		n++
+	}
+	e.control(k, 0, t.Seq+n, wire.RST|wire.ACK, 0, nil)
+}
+
+// control sends a segment without data. It returns false if there is no room, no buffer, or the link address is not known yet.
+func (e *Engine) control(k *Tuple, sq, ack uint32, flags uint16, wnd uint16, opts []byte) bool {
+	mac, ok := e.env.NextHop(k.Remote)
+	if !ok || e.env.Fifo.Room() == 0 {
+		return false
+	}
+	b := e.env.Pool.Get()
+	if b == nil {
+		e.Stats.NoBuffers++
+		return false
+	}
+	var h [hdrLen]byte
+	e.template(&h, k, mac)
+	n := wire.TCPLen + len(opts)
+	b.SetLen(tcpAt + n)
+	f := b.Bytes()
+	copy(f, h[:])
+	copy(f[hdrLen:], opts)
+	wire.PutIPv4(f[wire.EthLen:], k.Local, k.Remote, wire.ProtoTCP, 0, ttl, 0, wire.IPv4Len+n)
+	s := f[tcpAt:]
+	wire.PutTCP(s, &wire.TCP{SrcPort: k.LocalPort, DstPort: k.RemotePort, Seq: sq, Ack: ack, Flags: flags, Window: wnd}, n)
+	binary.BigEndian.PutUint16(s[wire.TCPChecksum:], wire.Fold(wire.Sum(s, wire.PseudoSum(k.Local, k.Remote, wire.ProtoTCP, n))))
+	e.env.Fifo.Push(b)
+	e.Stats.SegsOut++
+	return true
+}

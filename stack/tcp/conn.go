@@ -1,0 +1,225 @@
+package tcp
+
+import (
+	"time"
+
+	"github.com/fastpath-tcp/fastpath/cong"
+	"github.com/fastpath-tcp/fastpath/plugins"
+	"github.com/fastpath-tcp/fastpath/plugins/pace"
+	"github.com/fastpath-tcp/fastpath/stack/stream"
+	"github.com/fastpath-tcp/fastpath/stack/wire"
+)
+
+// State is a connection's state (RFC 9293, 3.3.2).
+type State uint8
+
+// The states. TIME-WAIT lives in a smaller record (timeWait).
+const (
+	Closed State = iota
+	SynSent
+	SynReceived
+	Established
+	FinWait1
+	FinWait2
+	CloseWait
+	Closing
+	LastAck
+	TimeWait
+)
+
+var stateNames = [...]string{"CLOSED", "SYN-SENT", "SYN-RECV", "ESTAB", "FIN-WAIT-1", "FIN-WAIT-2", "CLOSE-WAIT", "CLOSING", "LAST-ACK", "TIME-WAIT"}
+
+func (s State) String() string { return stateNames[s] }
+
+// synchronized reports whether both ends know each other's sequence numbers (RFC 9293, 3.3.2).
+func (s State) synchronized() bool { return s >= Established }
+
+// canReceive reports whether the peer may still send data.
+func (s State) canReceive() bool { return s == Established || s == FinWait1 || s == FinWait2 }
+
+// canSend reports whether there may be data, or a FIN, of ours to send or to repeat.
+func (s State) canSend() bool {
+	return s == Established || s == CloseWait || s == FinWait1 || s == Closing || s == LastAck
+}
+
+// Timers of a connection. One wheel entry stands at the earliest.
+const (
+	timerRtx       = iota // set by the rtx module: RTO, TLP or reordering
+	timerBackstop         // the engine's own RTO, if the module is silent
+	timerHandshake        // SYN or SYN-ACK
+	timerDelAck
+	timerPersist
+	timerPace
+	timerFinWait2
+	timerKeepalive
+	timerRead  // the application's read deadline
+	timerWrite // the application's write deadline
+	numTimers
+)
+
+// Conn is one connection. The application half is in app.go; everything else belongs to the worker.
+type Conn struct {
+	App
+
+	Tuple Tuple
+	eng   *Engine
+	slot  uint32
+	gen   uint32
+	state State
+
+	tsOK, sackOK, wsOK bool
+	sndScale, rcvScale uint8
+	inReady            bool // in the engine's list of connections with something to send
+	touched            bool // in the list of connections that got segments in this turn
+	isOpen             bool // known to modules
+	resumeQueued       bool
+	resume             [plugins.NumKinds]bool  // a Resume is due before the flow's next event
+	mod                [plugins.NumKinds]uint8 // module index per kind
+
+	// Send side. Sequence number sndUna stands for stream offset unaOff.
+	iss, sndUna, sndNxt uint32
+	sndWnd, maxSndWnd   uint32
+	sndWl1, sndWl2      uint32
+	sndSml              uint32 // end of the last segment sent below the MSS (Minshall)
+	unaOff              uint64
+	mss                 uint32 // payload of a full segment
+	peerMSS             uint16
+	ipID                uint16
+	finQueued, finSent  bool
+	ackNow              bool
+	wantProbe           bool // the rtx module asked for a tail-loss probe
+	synRetries          uint8
+	probes              uint8 // unanswered zero-window probes
+	keepProbes          uint8 // unanswered keepalive probes
+	backstops           uint8 // timeouts of the engine's own since the last progress
+	probeSince          plugins.Time
+
+	// Receive side. rcvNxt stands for stream offset rcvOff.
+	irs, rcvNxt, rcvAdv uint32 // rcvAdv: right edge that the peer was told
+	rcvOff              uint64
+	rcvBuf              uint32
+	rcvMSS              uint32 // largest segment seen lately
+	lastAckSent         uint32
+	tsRecent            uint32
+	tsRecentAt          plugins.Time
+	ackPend             uint32 // bytes received and not acknowledged yet
+	lastData            plugins.Time
+	ato                 time.Duration
+	ooo                 stream.Ranges
+	dsackLo, dsackHi    uint32 // duplicate to report once; equal if none
+	finOff              uint64 // offset of the peer's FIN
+	finSeen             bool   // the peer's FIN was received, in order or not
+	finRcvd             bool   // ... and everything before it
+	quickAcks           uint8
+	pingpong            bool
+	newData             bool // bytes arrived in this turn that the reader has not been told of
+
+	// Congestion and recovery, as the modules last said.
+	cwnd, ssthresh     uint32
+	rate               uint64 // cong's pacing rate
+	maxRate            uint64 // the connection's own limit
+	line               pace.Line
+	clk                pace.Clock
+	prr                prr
+	ca                 uint8 // rtx's congestion state
+	cwr                bool  // reduction without loss, until cwrEnd is acknowledged
+	wantsPRR           bool
+	cwndLimited        bool
+	appLimited         uint64 // delivered count up to which rate samples are application-limited; 0: not
+	cwrEnd             uint32
+	cwndSeq, maxFlight uint32
+	barrier            uint64 // id of the last RTO, recovery entry, undo or swap: decisions older than it are dropped
+	decided            uint64 // AsOf of the last decision
+	pacedSRTT          time.Duration
+	rtxTimer           uint8  // kind of timerRtx
+	replay             uint8  // 1: the Resume to the rtx module was sent, its log is not complete
+	replaySeq          uint32 // log entries below have been sent
+	lastEvent          uint64 // id of the last rtx event
+	ackIdx             int32  // index+1 of this turn's mergeable Ack event
+	aux                [3]uint64
+
+	log        segLog
+	lost       lostQueue
+	txID       uint32
+	stat       stat
+	stallSince plugins.Time // first RTO without progress; 0: none
+
+	due [numTimers]plugins.Time
+
+	listener *Listener
+	neighGen uint32
+	hdr      [hdrLen]byte
+	hdrOK    bool
+	ipSum    uint64
+	tcpSum   uint64
+	nextHop  wire.MAC
+
+	tsOffset                  uint32
+	nextDupAck, nextChallenge plugins.Time // limits of answers to unacceptable segments
+
+	openedAt   plugins.Time
+	lastSend   plugins.Time
+	synAt      plugins.Time
+	busySince  plugins.Time
+	count      Counts
+	orphan     bool // the application has closed it
+	unresolved bool
+	softErr    Errno
+}
+
+// stat is what the rtx module last said of the flow.
+type stat struct {
+	srtt, rttvar, minRTT, rto time.Duration
+	delivered                 uint64
+	deliveredTime, firstSent  plugins.Time
+	lost                      uint64
+	backoff                   uint8
+	rateDelivered             uint64
+	rateInterval              time.Duration
+	rateAppLimited            bool
+}
+
+// Counts are a connection's counters.
+type Counts struct {
+	BytesSent, BytesRetrans, BytesAcked, BytesReceived uint64
+	SegsOut, SegsIn, DataSegsOut, DataSegsIn           uint64
+	Retrans, LostSegs, DSACKs, OOO                     uint32
+	Busy                                               time.Duration
+}
+
+// inFlight is the engine's own account: what is outstanding, less what was SACKed or lost and not sent again. Commands that come
+// late make it too high, never too low.
+func (c *Conn) inFlight() uint32 { return c.sndNxt - c.sndUna - c.log.sacked - c.log.lost }
+
+// off is the stream offset of the sequence number s.
+func (c *Conn) off(s uint32) uint64 { return c.unaOff + uint64(int64(int32(s-c.sndUna))) }
+
+func (c *Conn) flow() plugins.Flow { return plugins.Flow{Slot: c.slot, Gen: c.gen} }
+
+// caState is the congestion state that modules and users see.
+func (c *Conn) caState() uint8 {
+	if c.cwr && c.ca < cong.CARecovery {
+		return cong.CACWR
+	}
+	return c.ca
+}
+
+// setTimer arms timer k. The wheel's entry moves only if it would come too late.
+func (c *Conn) setTimer(k int, at plugins.Time) {
+	c.due[k] = at
+	if at < c.eng.wheel.At(c.slot) {
+		c.eng.wheel.Set(c.slot, at)
+	}
+}
+
+// stopTimer disarms timer k. The wheel's entry stays: firing early costs less than moving it.
+func (c *Conn) stopTimer(k int) { c.due[k] = plugins.Never }
+
+// nextDue is the earliest of the connection's timers.
+func (c *Conn) nextDue() plugins.Time {
+	at := plugins.Never
+	for _, d := range c.due {
+		at = min(at, d)
+	}
+	return at
+}

@@ -1,0 +1,284 @@
+// Package tcp is the TCP engine of one worker: connections, their state machine, the segment log, and the stages of a turn.
+//
+// An Engine is passive and share-nothing. The worker calls, in this order and once per turn: Begin with the turn's time, Input for
+// each received segment, then Mailbox, Timers, Modules and Output. Nothing calls back into an earlier stage. Applications reach
+// a connection through its App half, which never touches the worker's part, and through the mailbox.
+package tcp
+
+import (
+	"math/rand/v2"
+	"time"
+
+	"github.com/fastpath-tcp/fastpath/plugins"
+	"github.com/fastpath-tcp/fastpath/plugins/rtx"
+	"github.com/fastpath-tcp/fastpath/pmd"
+	"github.com/fastpath-tcp/fastpath/stack/mem"
+	"github.com/fastpath-tcp/fastpath/stack/timer"
+	"github.com/fastpath-tcp/fastpath/stack/wire"
+)
+
+// Config are the engine's settings. The zero value of a field means its default.
+type Config struct {
+	MTU            int           // of the interface; default 1500
+	RecvBuffer     int           // bytes a connection may hold for its reader; default 4 MiB
+	SendBuffer     int           // bytes a connection may hold for its writer; default 4 MiB
+	InitialWindow  int           // segments (RFC 6928); default 10
+	DelAck         time.Duration // delayed acknowledgement; default 40 ms
+	TimeWait       time.Duration // default 60 s
+	FinWait2       time.Duration // of connections that the application has closed; default 60 s
+	SynRetries     int           // default 6
+	SynAckRetries  int           // default 5
+	RetransTimeout time.Duration // without progress for this long a connection ends (RFC 9293 R2); default 924.6 s
+	KeepaliveIdle  time.Duration // default 2 h
+	KeepaliveEvery time.Duration // default 75 s
+	KeepaliveCount int           // default 9
+	PortLow        uint16        // source ports; default 32768..60999
+	PortHigh       uint16
+	MaxConns       int // default 1<<20
+	NoDelay        bool
+}
+
+func (c *Config) setDefaults() {
+	def(&c.MTU, 1500)
+	def(&c.RecvBuffer, 4<<20)
+	def(&c.SendBuffer, 4<<20)
+	def(&c.InitialWindow, 10)
+	def(&c.DelAck, 40*time.Millisecond)
+	def(&c.TimeWait, 60*time.Second)
+	def(&c.FinWait2, 60*time.Second)
+	def(&c.SynRetries, 6)
+	def(&c.SynAckRetries, 5)
+	def(&c.RetransTimeout, 924600*time.Millisecond)
+	def(&c.KeepaliveIdle, 2*time.Hour)
+	def(&c.KeepaliveEvery, 75*time.Second)
+	def(&c.KeepaliveCount, 9)
+	def(&c.PortLow, 32768)
+	def(&c.PortHigh, 60999)
+	def(&c.MaxConns, 1<<20)
+}
+
+func def[T comparable](p *T, v T) {
+	var zero T
+	if *p == zero {
+		*p = v
+	}
+}
+
+// Env is what an engine needs from its worker.
+type Env struct {
+	Pool   *pmd.Pool
+	Fifo   *pmd.Fifo
+	Caps   pmd.Caps
+	MAC    wire.MAC
+	Arena  *mem.Arena
+	Budget *mem.Budget
+	Keys   Keys
+	Seed   uint64
+	// NextHop returns the link address for dst. If it is not known yet, ok is false and the worker asks for it; NeighGen changes
+	// when any answer changed.
+	NextHop  func(dst wire.Addr) (mac wire.MAC, ok bool)
+	NeighGen func() uint32
+	// Mine reports whether the connection's received segments come to this worker.
+	Mine func(*Tuple) bool
+	// Wake wakes an application goroutine.
+	Wake func(*Waiter)
+	// Kicked is called from application goroutines when the mailbox was empty and is not any more.
+	Kicked func()
+}
+
+// Keys are the secrets of all workers of a stack: they are shared, so that a flow looks the same whichever worker it lands on.
+type Keys struct{ ISN, Port, Timestamp, Table Key }
+
+// NewKeys draws keys from r.
+func NewKeys(r *rand.Rand) Keys {
+	k := func() Key { return Key{r.Uint64(), r.Uint64()} }
+	return Keys{ISN: k(), Port: k(), Timestamp: k(), Table: k()}
+}
+
+// entry is a slot of the engine: a connection, a TIME-WAIT record, or free.
+type entry struct {
+	conn *Conn
+	tw   *timeWait
+	gen  uint32
+}
+
+// Engine is one worker's TCP.
+type Engine struct {
+	cfg   Config
+	env   Env
+	now   plugins.Time
+	wheel *timer.Wheel
+	mail  mailbox
+	rng   *rand.Rand
+
+	slots     []entry
+	freeSlots []uint32
+	table     table
+	listeners []*Listener
+	synCount  int // connections in SYN-RECEIVED
+
+	rtx   kind[rtx.Event, rtx.Command]
+	pace  kind[paceEvent, paceLine]
+	cong  kind[congSample, congDecision]
+	event uint64 // id of the last event of any kind
+
+	touched  []*Conn // got segments in this turn
+	merging  []*Conn // have an acknowledgement in this turn's rtx events that further ones may be merged into
+	ready    connQueue
+	resuming []*Conn // flows that changed owner and wait for their Resume
+	due      []uint32
+	waiting  []*Conn // have something to send and no link address yet
+	waitGen  uint32
+	rings    ringPool
+	twFree   []*timeWait
+	portNext uint32
+	fullStop bool // this turn's output stopped for want of room or buffers
+
+	Stats Stats
+}
+
+// New makes an engine. now is the present time.
+func New(cfg Config, env Env, now plugins.Time) *Engine {
+	cfg.setDefaults()
+	e := &Engine{cfg: cfg, env: env, now: now, wheel: timer.New(now), rng: rand.New(rand.NewPCG(env.Seed, 0x7463702d656e67))}
+	e.mail.wake = env.Kicked
+	e.rtx.apply, e.pace.apply, e.cong.apply = e.applyRtx, e.applyPace, e.applyCong
+	e.table.init()
+	e.portNext = e.rng.Uint32()
+	return e
+}
+
+// Begin starts a turn at the given time.
+func (e *Engine) Begin(now plugins.Time) { e.now = max(now, e.now) }
+
+// Now is the turn's time.
+func (e *Engine) Now() plugins.Time { return e.now }
+
+// Input processes one segment that is addressed to this host. p and t may alias the frame; nothing of it is kept.
+func (e *Engine) Input(p *wire.Packet, t *wire.TCP) {
+	e.Stats.SegsIn++
+	key := Tuple{Local: p.Dst, Remote: p.Src, LocalPort: t.DstPort, RemotePort: t.SrcPort}
+	s := e.find(&key)
+	switch {
+	case s == nil:
+		e.noConnection(&key, t)
+	case s.conn != nil:
+		e.segment(s.conn, t)
+	default:
+		e.timeWaitSegment(s.tw, &key, t)
+	}
+}
+
+// noConnection handles a segment for which there is no connection (RFC 9293, 3.10.7.1 and 3.10.7.2).
+func (e *Engine) noConnection(key *Tuple, t *wire.TCP) {
+	if l := e.listener(key); l != nil {
+		e.listenSegment(l, key, t)
+		return
+	}
+	e.Stats.NoPorts++
+	e.refuse(key, t)
+}
+
+// Mailbox takes up what applications asked for.
+func (e *Engine) Mailbox() {
+	for c := e.mail.take(); c != nil; {
+		next := c.mailNext
+		e.kicked(c, c.pend.Swap(0))
+		c = next
+	}
+}
+
+func (e *Engine) kicked(c *Conn, bits uint32) {
+	if c.flags.Load()&flagDone != 0 { // the engine has let go of it
+		if bits&(kickClose|kickAbort) != 0 {
+			c.snd.Reset()
+			c.rcv.Reset()
+		}
+		return
+	}
+	if bits&kickAbort != 0 {
+		e.abort(c)
+		return
+	}
+	if bits&kickOption != 0 {
+		e.optionsChanged(c)
+	}
+	if bits&kickShut != 0 {
+		e.shutdownWrite(c)
+	}
+	if bits&kickClose != 0 && e.closed(c) {
+		return
+	}
+	if bits&kickDeadline != 0 {
+		c.setTimer(timerRead, Deadline(&c.RdDeadline))
+		c.setTimer(timerWrite, Deadline(&c.WrDeadline))
+	}
+	if bits&kickRead != 0 {
+		e.windowUpdate(c)
+	}
+	if bits&(kickWrite|kickShut|kickClose) != 0 {
+		e.dataReady(c)
+	}
+}
+
+// Busy reports whether the engine has work that a further turn could do at once.
+func (e *Engine) Busy() bool {
+	return e.ready.n > 0 && !e.fullStop || len(e.resuming) > 0 || e.mail.head.Load() != nil
+}
+
+// Deadline is the next time at which the engine wants a turn without input.
+func (e *Engine) Deadline() plugins.Time {
+	at := e.wheel.Next()
+	return min(at, e.rtx.deadline(), e.pace.deadline(), e.cong.deadline())
+}
+
+// NumConns is the number of connections, TIME-WAIT not counted.
+func (e *Engine) NumConns() int { return int(e.Stats.Conns) }
+
+// newSlot takes a slot for a connection or a TIME-WAIT record.
+func (e *Engine) newSlot() (uint32, bool) {
+	if n := len(e.freeSlots); n > 0 {
+		s := e.freeSlots[n-1]
+		e.freeSlots = e.freeSlots[:n-1]
+		return s, true
+	}
+	if len(e.slots) >= e.cfg.MaxConns {
+		return 0, false
+	}
+	e.slots = append(e.slots, entry{})
+	return uint32(len(e.slots) - 1), true
+}
+
+func (e *Engine) freeSlot(s uint32) {
+	e.wheel.Stop(s)
+	e.slots[s].conn, e.slots[s].tw = nil, nil
+	e.slots[s].gen++
+	e.freeSlots = append(e.freeSlots, s)
+}
+
+// connQueue is a first-in-first-out list of connections; the links are indexes into the ring, so that it allocates only to grow.
+type connQueue struct {
+	ring []*Conn
+	head int
+	n    int
+}
+
+func (q *connQueue) push(c *Conn) {
+	if q.n == len(q.ring) {
+		r := make([]*Conn, max(64, 2*len(q.ring)))
+		for i := range q.n {
+			r[i] = q.ring[(q.head+i)%len(q.ring)]
+		}
+		q.ring, q.head = r, 0
+	}
+	q.ring[(q.head+q.n)&(len(q.ring)-1)] = c
+	q.n++
+}
+
+func (q *connQueue) pop() *Conn {
+	c := q.ring[q.head]
+	q.ring[q.head] = nil
+	q.head = (q.head + 1) & (len(q.ring) - 1)
+	q.n--
+	return c
+}

@@ -1,0 +1,109 @@
+package tcp
+
+import (
+	"net/netip"
+	"reflect"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/fastpath-tcp/fastpath/cong"
+	"github.com/fastpath-tcp/fastpath/plugins"
+)
+
+// Info is a snapshot of a connection, with the fields of `ss -tin`. Byte counts and rates are of payload.
+type Info struct {
+	State                          string
+	Local, Remote                  netip.AddrPort
+	RecvQueue, SendQueue           uint64 // bytes not read by the application; bytes not acknowledged by the peer
+	NotSent                        uint64
+	Cong, Pace, Rtx                string // module names
+	CongAux                        [3]uint64
+	SndScale, RcvScale             uint8
+	Timestamps, SACK               bool
+	RTO, RTT, RTTVar, MinRTT       time.Duration
+	MSS, PeerMSS, RcvMSS           uint32
+	Cwnd, Ssthresh, InFlight       uint32 // bytes; Ssthresh is cong.InfiniteSsthresh before the first reduction
+	SndWnd, RcvWnd                 uint32
+	CAState                        string
+	PacingRate, DeliveryRate       uint64 // bytes/s; plugins.Unlimited if unpaced
+	MaxRate                        uint64
+	DeliveryAppLimited, AppLimited bool
+	Lost, Sacked                   uint32 // bytes
+	Unacked                        uint32 // segments
+	Backoff                        uint8
+	Counts                         Counts
+	Age, LastSend, LastRecv        time.Duration
+}
+
+var caNames = [...]string{"open", "disorder", "cwr", "recovery", "loss"}
+
+// Info returns a snapshot of c. Only the worker calls it.
+func (e *Engine) Info(c *Conn) Info {
+	i := Info{
+		State: c.state.String(), Local: c.Tuple.LocalAddr(), Remote: c.Tuple.RemoteAddr(),
+		RecvQueue: c.rcv.Tail() - c.rcv.Head(), SendQueue: c.snd.Tail() - c.snd.Head(),
+		SndScale: c.sndScale, RcvScale: c.rcvScale, Timestamps: c.tsOK, SACK: c.sackOK,
+		RTO: c.stat.rto, RTT: c.stat.srtt, RTTVar: c.stat.rttvar, MinRTT: c.stat.minRTT,
+		MSS: c.mss, RcvMSS: c.rcvMSS, Cwnd: c.cwnd, Ssthresh: c.ssthresh, InFlight: c.inFlight(), SndWnd: c.sndWnd,
+		RcvWnd: c.rcvAdv - c.rcvNxt, CAState: caNames[c.caState()], PacingRate: c.line.Rate, MaxRate: c.maxRate,
+		DeliveryAppLimited: c.stat.rateAppLimited, AppLimited: c.appLimited != 0,
+		Lost: c.log.lost, Sacked: c.log.sacked, Unacked: c.log.n, Backoff: c.stat.backoff, Counts: c.count, CongAux: c.aux,
+		Age: e.now.Sub(c.openedAt), LastSend: e.now.Sub(c.lastSend), LastRecv: e.now.Sub(c.lastData),
+	}
+	if c.state.synchronized() {
+		i.NotSent = c.snd.Tail() - min(c.off(c.sndNxt), c.snd.Tail())
+	}
+	if c.stat.rateInterval > 0 {
+		i.DeliveryRate = cong.MulDiv(c.stat.rateDelivered, uint64(time.Second), uint64(c.stat.rateInterval))
+	}
+	if c.log.n > 0 {
+		i.Counts.Busy += e.now.Sub(c.busySince)
+	}
+	if c.isOpen {
+		i.Cong = e.moduleName(plugins.Cong, c.mod[plugins.Cong])
+		i.Pace = e.moduleName(plugins.Pace, c.mod[plugins.Pace])
+		i.Rtx = e.moduleName(plugins.Rtx, c.mod[plugins.Rtx])
+	}
+	return i
+}
+
+// Conns calls f for every connection. Only the worker calls it.
+func (e *Engine) Conns(f func(*Conn)) {
+	for i := range e.slots {
+		if c := e.slots[i].conn; c != nil {
+			f(c)
+		}
+	}
+}
+
+// Field is one named counter.
+type Field struct {
+	Name  string // snake_case
+	Value *uint64
+}
+
+// Fields lists the counters by name.
+func (s *Stats) Fields() []Field {
+	v := reflect.ValueOf(s).Elem()
+	out := make([]Field, v.NumField())
+	for i := range out {
+		out[i] = Field{snake(v.Type().Field(i).Name), v.Field(i).Addr().Interface().(*uint64)}
+	}
+	return out
+}
+
+// snake turns TxFull into tx_full and OutRsts into out_rsts; runs of capitals stay together (PAWS is paws, RTOs is rtos).
+func snake(s string) string {
+	var b strings.Builder
+	for i, r := range s {
+		if unicode.IsUpper(r) {
+			if i > 0 && unicode.IsLower(rune(s[i-1])) {
+				b.WriteByte('_')
+			}
+			r = unicode.ToLower(r)
+		}
+		b.WriteRune(r)
+	}
+	return b.String()
+}

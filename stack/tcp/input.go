@@ -1,0 +1,321 @@
+package tcp
+
+import (
+	"time"
+
+	"github.com/fastpath-tcp/fastpath/plugins"
+	"github.com/fastpath-tcp/fastpath/plugins/rtx"
+	"github.com/fastpath-tcp/fastpath/stack/seq"
+	"github.com/fastpath-tcp/fastpath/stack/wire"
+)
+
+// segment processes a segment of an existing connection, in the order of RFC 9293, 3.10.7.3 and 3.10.7.4.
+func (e *Engine) segment(c *Conn, t *wire.TCP) {
+	c.count.SegsIn++
+	var o wire.Options
+	if len(t.Opts) > 0 && !wire.ParseOptions(t.Opts, &o) {
+		e.Stats.BadOptions++ // what was parsed before counts
+	}
+	if c.state == SynSent {
+		e.synSent(c, t, &o)
+		return
+	}
+	e.touch(c)
+	if c.tsOK && o.Set&wire.OptTS != 0 && t.Flags&wire.RST == 0 && e.paws(c, &o) {
+		e.Stats.PAWS++
+		e.dupAck(c, t)
+		return
+	}
+	if !e.acceptable(c, t) {
+		return
+	}
+	// Second, RST (RFC 5961, 3.2).
+	if t.Flags&wire.RST != 0 {
+		if t.Seq == c.rcvNxt {
+			e.gotReset(c)
+		} else {
+			e.challenge(c)
+		}
+		return
+	}
+	// Fourth, SYN: always a challenge (RFC 5961, 4.2), but for the second SYN of a simultaneous open or of a retransmission.
+	if t.Flags&wire.SYN != 0 {
+		if c.state == SynReceived && t.Seq == c.irs {
+			c.ackNow = true
+			e.makeReady(c)
+			return
+		}
+		e.challenge(c)
+		return
+	}
+	// Fifth, ACK.
+	if t.Flags&wire.ACK == 0 {
+		return
+	}
+	if o.Set&wire.OptTS != 0 && c.tsOK && seq.BeforeEq(t.Seq, c.lastAckSent) && int32(o.TSVal-c.tsRecent) >= 0 {
+		c.tsRecent, c.tsRecentAt = o.TSVal, e.now // RFC 7323, 4.3: only what covers the last acknowledgement sent
+	}
+	if c.state == SynReceived && !e.synReceivedAck(c, t) {
+		return
+	}
+	if !e.ack(c, t, &o) {
+		return
+	}
+	// Sixth, urgent data: delivered in line, the pointer is not used (RFC 6093). Seventh, text. Eighth, FIN.
+	if len(t.Payload) > 0 || t.Flags&wire.FIN != 0 {
+		e.text(c, t)
+	}
+}
+
+// pawsFresh is how long TS.Recent stays valid (RFC 7323, 5.5).
+const pawsFresh = 24 * 24 * time.Hour
+
+// paws reports whether the segment is an old duplicate by its timestamp (RFC 7323, 5.3 R1).
+func (e *Engine) paws(c *Conn, o *wire.Options) bool {
+	return int32(o.TSVal-c.tsRecent) < 0 && e.now.Sub(c.tsRecentAt) < pawsFresh
+}
+
+// acceptable is the first check, of the sequence number (RFC 9293, 3.10.7.4). It trims the segment to the window.
+func (e *Engine) acceptable(c *Conn, t *wire.TCP) bool {
+	wnd := c.rcvAdv - c.rcvNxt
+	n := uint32(len(t.Payload))
+	if t.Flags&wire.SYN != 0 {
+		n++
+	}
+	if t.Flags&wire.FIN != 0 {
+		n++
+	}
+	end := t.Seq + n
+	// A segment that starts before RCV.NXT is acceptable if its last byte is not; one without data if it is at RCV.NXT or inside
+	// the window.
+	inside := seq.BeforeEq(t.Seq, c.rcvNxt) && (seq.After(end, c.rcvNxt) || n == 0 && t.Seq == c.rcvNxt) ||
+		seq.After(t.Seq, c.rcvNxt) && t.Seq-c.rcvNxt < wnd
+	if inside && wnd == 0 && n > 0 && len(t.Payload) > 0 {
+		inside = false // a zero window takes no text, but its ACK counts (RFC 9293, 3.10.7.4)
+		if t.Flags&(wire.RST|wire.SYN) == 0 && t.Flags&wire.ACK != 0 {
+			e.ackOnly(c, t)
+		}
+	}
+	if !inside {
+		e.Stats.OutOfWindow++
+		if t.Flags&wire.RST == 0 {
+			if len(t.Payload) > 0 && seq.BeforeEq(end, c.rcvNxt) {
+				e.duplicate(c, t.Seq, end)
+			} else {
+				e.dupAck(c, t)
+			}
+		}
+		return false
+	}
+	return true
+}
+
+// ackOnly takes the acknowledgement of a segment whose text has no room.
+func (e *Engine) ackOnly(c *Conn, t *wire.TCP) {
+	var o wire.Options
+	wire.ParseOptions(t.Opts, &o)
+	if c.state.synchronized() {
+		bare := *t
+		bare.Payload, bare.Flags = nil, t.Flags&^wire.FIN
+		e.ack(c, &bare, &o)
+	}
+}
+
+// challengeEvery spaces challenge ACKs and answers to unacceptable segments per connection (RFC 5961, 7; as Linux does).
+const challengeEvery = 500 * time.Millisecond
+
+// challenge answers a suspicious segment with an ACK, at a limited rate.
+func (e *Engine) challenge(c *Conn) {
+	if c.nextChallenge > e.now {
+		return
+	}
+	c.nextChallenge = e.now.Add(challengeEvery)
+	e.Stats.ChallengeAcks++
+	c.ackNow = true
+	e.makeReady(c)
+}
+
+// dupAck answers an unacceptable segment. With data or SYN it is answered at once, since the peer may have lost our ACK; without, at
+// a limited rate, so that two ends cannot fall into a loop.
+func (e *Engine) dupAck(c *Conn, t *wire.TCP) {
+	if len(t.Payload) == 0 && t.Flags&(wire.SYN|wire.FIN) == 0 {
+		// A zero-window or keepalive probe has SEG.SEQ = RCV.NXT-1 and wants an answer each time it comes, which is seldom.
+		if c.nextDupAck > e.now {
+			return
+		}
+		c.nextDupAck = e.now.Add(dupAckEvery)
+	}
+	c.ackNow = true
+	e.makeReady(c)
+}
+
+const dupAckEvery = 10 * time.Millisecond
+
+// ack processes the acknowledgement field, the window and the SACK blocks. It returns false if the segment goes no further.
+func (e *Engine) ack(c *Conn, t *wire.TCP, o *wire.Options) bool {
+	if seq.After(t.Ack, c.sndNxt) || seq.Before(t.Ack, c.sndUna-c.maxSndWnd) { // RFC 5961, 5.2
+		e.Stats.BadAcks++
+		e.challenge(c)
+		return false
+	}
+	wnd := uint32(t.Window) << c.sndScale
+	hadData := c.sndNxt != c.sndUna
+	same := wnd == c.sndWnd
+	e.peerWindow(c, t, wnd)
+	c.probes, c.keepProbes = 0, 0
+	if !hadData {
+		e.persistProgress(c)
+		return true
+	}
+	ev := rtx.Event{Seq: seq.Max(t.Ack, c.sndUna), Wnd: c.sndWnd}
+	if c.sackOK && o.NSack > 0 {
+		e.sackBlocks(c, t.Ack, o, &ev)
+	}
+	advanced := seq.After(t.Ack, c.sndUna)
+	if !advanced {
+		if seq.Before(t.Ack, c.sndUna) && ev.NSack == 0 && ev.DSack.Empty() {
+			return true // old; nothing new in it
+		}
+		if t.Ack == c.sndUna && len(t.Payload) == 0 && t.Flags&wire.FIN == 0 && same && (!c.sackOK || ev.NSack > 0 || !ev.DSack.Empty()) {
+			ev.Flags |= rtx.FlagDup // RFC 5681, 2
+		} else if ev.NSack == 0 && ev.DSack.Empty() {
+			return true
+		}
+	}
+	if c.tsOK && o.Set&wire.OptTS != 0 && o.TSEcr != 0 {
+		ev.Echo = e.echoTime(c, o.TSEcr)
+	}
+	if advanced {
+		if e.advance(c, t.Ack); c.state == Closed {
+			return false
+		}
+	}
+	e.ackEvent(c, &ev)
+	e.makeReady(c)
+	return true
+}
+
+// echoTime is the earliest time at which our timestamp clock had the value that the peer echoes.
+func (e *Engine) echoTime(c *Conn, ecr uint32) plugins.Time {
+	age := int32(tsTick(e.now) - (ecr - c.tsOffset))
+	if age < 0 {
+		return 0
+	}
+	return plugins.Time((int64(e.now)/1e6 - int64(age)) * 1e6)
+}
+
+// peerWindow takes the peer's window (RFC 9293, 3.10.7.4; as Linux orders it: a newer acknowledgement, a newer segment, or a larger
+// window).
+func (e *Engine) peerWindow(c *Conn, t *wire.TCP, wnd uint32) {
+	if !(seq.After(t.Ack, c.sndUna) || seq.After(t.Seq, c.sndWl1) || t.Seq == c.sndWl1 && (wnd > c.sndWnd || wnd == 0)) || seq.Before(t.Ack, c.sndUna) {
+		return
+	}
+	grew := wnd > c.sndWnd
+	c.sndWnd, c.sndWl1, c.sndWl2 = wnd, t.Seq, t.Ack
+	c.maxSndWnd = max(c.maxSndWnd, wnd)
+	if grew {
+		e.makeReady(c)
+	}
+}
+
+// advance moves SND.UNA to ack: acknowledged bytes are freed and the FIN may be acknowledged.
+func (e *Engine) advance(c *Conn, ack uint32) {
+	n := ack - c.sndUna
+	data := n
+	finAcked := c.finSent && ack == c.sndNxt
+	if finAcked {
+		data-- // the FIN's sequence number
+	}
+	c.log.ack(ack, &e.rings)
+	c.lost.trim(ack)
+	c.sndUna = ack
+	c.unaOff += uint64(data)
+	c.snd.Release(c.unaOff)
+	c.count.BytesAcked += uint64(data)
+	c.stallSince, c.backstops = 0, 0
+	if c.log.n == 0 {
+		c.stopTimer(timerRtx)
+		c.stopTimer(timerBackstop)
+		c.count.Busy += e.now.Sub(c.busySince)
+		c.busySince = e.now
+	} else if c.due[timerBackstop] != plugins.Never {
+		e.armBackstop(c)
+	}
+	if data > 0 {
+		e.wakeWriter(c)
+	}
+	if finAcked {
+		e.finAcked(c)
+	}
+}
+
+// wakeWriter wakes a waiting writer when a good part of the buffer is free (a third, as Linux does), so that it is not woken for
+// every segment.
+func (e *Engine) wakeWriter(c *Conn) {
+	if !c.Wr.Armed() {
+		return
+	}
+	limit := c.sndLimit.Load()
+	if held := c.snd.Tail() - c.snd.Head(); held <= limit-limit/3 {
+		e.env.Wake(&c.Wr)
+	}
+}
+
+// sackBlocks validates the peer's SACK blocks (as Linux does) and finds a D-SACK (RFC 2883, 4).
+func (e *Engine) sackBlocks(c *Conn, ack uint32, o *wire.Options, ev *rtx.Event) {
+	first := 0
+	b := o.Sack[0]
+	switch {
+	case seq.BeforeEq(b.End, ack), // below the acknowledgement
+		o.NSack > 1 && seq.AfterEq(b.Start, o.Sack[1].Start) && seq.BeforeEq(b.End, o.Sack[1].End): // inside the next block
+		first = 1
+		if seq.Before(b.Start, b.End) && b.Len() <= c.maxSndWnd && seq.BeforeEq(b.End, c.sndNxt) && seq.AfterEq(b.Start, c.sndUna-c.maxSndWnd) {
+			ev.DSack = b
+			e.Stats.DSACKsRecv++
+			c.count.DSACKs++
+		}
+	}
+	una := seq.Max(ack, c.sndUna)
+	for i := first; i < int(o.NSack); i++ {
+		b := o.Sack[i]
+		if !seq.Before(b.Start, b.End) || seq.After(b.End, c.sndNxt) || seq.BeforeEq(b.End, una) || seq.Before(b.Start, una) {
+			if !(seq.Before(b.Start, una) && seq.BeforeEq(b.End, una)) {
+				e.Stats.SackIgnored++
+			}
+			continue
+		}
+		ev.Sack[ev.NSack] = b
+		ev.NSack++
+	}
+}
+
+// ackEvent hands an acknowledgement to rtx. Plain ones of the same batch are merged: the last says it all.
+func (e *Engine) ackEvent(c *Conn, ev *rtx.Event) {
+	if c.resume[plugins.Rtx] {
+		return // the log that is being replayed shortens by itself
+	}
+	plain := ev.NSack == 0 && ev.Flags == 0 && ev.DSack.Empty()
+	if plain && c.ackIdx > 0 {
+		m := &e.rtx.insts[c.mod[plugins.Rtx]].in[c.ackIdx-1]
+		m.Seq, m.End, m.Wnd = ev.Seq, c.sndNxt, ev.Wnd
+		return
+	}
+	out := e.rtxEvent(c, rtx.EvAck)
+	id := out.ID
+	*out = *ev
+	out.Flow, out.ID, out.Time, out.Kind, out.MSS, out.End = c.flow(), id, e.now, rtx.EvAck, c.mss, c.sndNxt
+	c.ackIdx = 0
+	if plain {
+		c.ackIdx = int32(len(e.rtx.insts[c.mod[plugins.Rtx]].in))
+		e.merging = append(e.merging, c)
+	}
+}
+
+// endAckMerging forgets this turn's mergeable events, which the modules have consumed.
+func (e *Engine) endAckMerging() {
+	for i, c := range e.merging {
+		c.ackIdx = 0
+		e.merging[i] = nil
+	}
+	e.merging = e.merging[:0]
+}

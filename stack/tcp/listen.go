@@ -1,0 +1,176 @@
+package tcp
+
+import (
+	"net/netip"
+	"sync"
+	"sync/atomic"
+
+	"github.com/fastpath-tcp/fastpath/stack/wire"
+)
+
+// Listener takes connections for one local address and port. All workers of a stack share it: each accepts the flows that come
+// to it.
+type Listener struct {
+	addr wire.Addr // zero: any
+	port uint16
+	max  int
+
+	Ready Waiter // woken when Accept may succeed
+
+	mu     sync.Mutex
+	queue  []*Conn // established, not accepted yet
+	closed bool
+	syns   atomic.Int32 // connections in SYN-RECEIVED
+}
+
+// NewListener makes a listener for addr (the zero Addr means any address of the host) with room for backlog connections that
+// are not accepted yet. Register it with every worker's engine.
+func NewListener(addr wire.Addr, port uint16, backlog int) *Listener {
+	return &Listener{addr: addr, port: port, max: max(backlog, 1)}
+}
+
+// Addr is the address that the listener was made for.
+func (l *Listener) Addr() netip.AddrPort {
+	a := netip.IPv4Unspecified()
+	if !l.addr.IsZero() {
+		a = l.addr.Netip()
+	}
+	return netip.AddrPortFrom(a, l.port)
+}
+
+// TryAccept returns a connection, ErrWouldBlock, or Aborted after Close.
+func (l *Listener) TryAccept() (*Conn, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return nil, Aborted
+	}
+	if len(l.queue) == 0 {
+		return nil, ErrWouldBlock
+	}
+	c := l.queue[0]
+	l.queue[0] = nil
+	if l.queue = l.queue[1:]; len(l.queue) == 0 {
+		l.queue = nil
+	}
+	return c, nil
+}
+
+// Pending is the number of connections that wait to be accepted.
+func (l *Listener) Pending() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.queue)
+}
+
+// Close makes Accept fail and resets what was not accepted. Take the listener out of the engines first.
+func (l *Listener) Close() {
+	l.mu.Lock()
+	q := l.queue
+	l.queue, l.closed = nil, true
+	l.mu.Unlock()
+	for _, c := range q {
+		c.Abort()
+	}
+	l.Ready.Wake()
+}
+
+// offer queues an established connection. It returns false if the queue is full or the listener closed.
+func (l *Listener) offer(c *Conn) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed || len(l.queue) >= l.max {
+		return false
+	}
+	l.queue = append(l.queue, c)
+	return true
+}
+
+func (l *Listener) full() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.closed || len(l.queue) >= l.max
+}
+
+// Listen registers l. It fails with PortInUse if another listener has the same address and port.
+func (e *Engine) Listen(l *Listener) error {
+	for _, o := range e.listeners {
+		if o.port == l.port && o.addr == l.addr {
+			return PortInUse
+		}
+	}
+	e.listeners = append(e.listeners, l)
+	return nil
+}
+
+// Unlisten takes l out. Connections in the handshake are dropped.
+func (e *Engine) Unlisten(l *Listener) {
+	for i, o := range e.listeners {
+		if o == l {
+			e.listeners = append(e.listeners[:i:i], e.listeners[i+1:]...)
+			break
+		}
+	}
+	for i := range e.slots {
+		if c := e.slots[i].conn; c != nil && c.listener == l && c.state == SynReceived {
+			e.destroy(c, Aborted)
+		}
+	}
+}
+
+// listener finds the listener for a tuple: one for the exact address goes before one for any.
+func (e *Engine) listener(k *Tuple) (any *Listener) {
+	for _, l := range e.listeners {
+		if l.port != k.LocalPort {
+			continue
+		}
+		if l.addr == k.Local {
+			return l
+		}
+		if l.addr.IsZero() {
+			any = l
+		}
+	}
+	return any
+}
+
+// listenSegment is the LISTEN state (RFC 9293, 3.10.7.2).
+func (e *Engine) listenSegment(l *Listener, k *Tuple, t *wire.TCP) {
+	switch {
+	case t.Flags&wire.RST != 0:
+	case t.Flags&wire.ACK != 0:
+		e.refuse(k, t)
+	case t.Flags&wire.SYN != 0 && t.Flags&wire.FIN == 0:
+		e.passiveOpen(l, k, t, 0)
+	}
+}
+
+// passiveOpen answers a SYN. When the listener has as many half-open connections as its backlog, or its accept queue is full, the
+// SYN is dropped and the peer tries again.
+func (e *Engine) passiveOpen(l *Listener, k *Tuple, t *wire.TCP, minISS uint32) {
+	if int(l.syns.Load()) >= max(l.max, minSynBacklog) || l.full() {
+		e.Stats.SynDrops++
+		return
+	}
+	c := e.newConn(k)
+	if c == nil {
+		e.Stats.SynDrops++
+		return
+	}
+	l.syns.Add(1)
+	c.listener = l
+	var o wire.Options
+	wire.ParseOptions(t.Opts, &o)
+	c.iss = e.isn(k)
+	if minISS != 0 {
+		c.iss = minISS
+	}
+	c.sndUna, c.sndNxt = c.iss, c.iss
+	c.state = SynReceived
+	e.learnSYN(c, t, &o)
+	c.ackNow = true
+	e.makeReady(c)
+}
+
+// minSynBacklog keeps small backlogs from refusing a burst of SYNs.
+const minSynBacklog = 128

@@ -1,0 +1,556 @@
+package tcp
+
+import (
+	"time"
+
+	"github.com/fastpath-tcp/fastpath/cong"
+	"github.com/fastpath-tcp/fastpath/plugins"
+	"github.com/fastpath-tcp/fastpath/plugins/pace"
+	"github.com/fastpath-tcp/fastpath/plugins/rtx"
+)
+
+// resumesPerTurn bounds the Resume events, and the log entries, of one turn.
+const resumesPerTurn = 256
+
+// Modules runs the three kinds in order: what rtx says makes cong's samples, and what cong says makes pace's events.
+func (e *Engine) Modules() {
+	e.watch()
+	e.resumeSome()
+	e.rtx.run(e.now)
+	e.cong.run(e.now)
+	e.pace.run(e.now)
+	e.endAckMerging()
+}
+
+// watch moves flows away from modules that are late or dead, and back when they answer again.
+func (e *Engine) watch() {
+	watchKind(e, &e.rtx, plugins.Rtx)
+	watchKind(e, &e.cong, plugins.Cong)
+	watchKind(e, &e.pace, plugins.Pace)
+}
+
+func watchKind[E, C any](e *Engine, k *kind[E, C], which plugins.Kind) {
+	for i, in := range k.insts {
+		if in == nil || in.remote == nil || i == k.fallback {
+			continue
+		}
+		ok := in.remote.State() == plugins.Ready
+		switch {
+		case !ok && !in.demoted:
+			in.demoted = true
+			in.in = in.in[:0]
+			e.move(which, i, k.fallback)
+		case ok && in.demoted:
+			in.demoted = false
+			if i == k.current {
+				e.move(which, -1, i)
+			}
+		}
+		if !ok {
+			continue
+		}
+		var dropped [64]plugins.Flow
+		for _, f := range in.remote.Dropped(dropped[:0]) {
+			if c := e.conn(f); c != nil && int(c.mod[which]) == i {
+				e.needResume(c, which)
+			}
+		}
+	}
+}
+
+// conn returns the connection that f names, or nil.
+func (e *Engine) conn(f plugins.Flow) *Conn {
+	if f.Slot >= uint32(len(e.slots)) {
+		return nil
+	}
+	if s := &e.slots[f.Slot]; s.gen == f.Gen {
+		return s.conn
+	}
+	return nil
+}
+
+// move makes module to the owner of all flows that module from serves (every flow if from is -1). The old owner's answers count
+// no more from here on; the new one gets a Resume before the flow's next event.
+func (e *Engine) move(k plugins.Kind, from, to int) (moved int) {
+	for i := range e.slots {
+		c := e.slots[i].conn
+		if c == nil || !c.opened() || int(c.mod[k]) == to || from >= 0 && int(c.mod[k]) != from {
+			continue
+		}
+		e.tellClose(c, k)
+		*e.flowCount(k, c.mod[k])--
+		c.mod[k] = uint8(to)
+		*e.flowCount(k, c.mod[k])++
+		e.needResume(c, k)
+		moved++
+	}
+	return moved
+}
+
+// needResume queues a Resume of c for its module of kind k.
+func (e *Engine) needResume(c *Conn, k plugins.Kind) {
+	if k == plugins.Rtx {
+		c.replay = 0
+		c.replaySeq = c.sndUna
+	}
+	if k == plugins.Cong {
+		e.event++
+		c.barrier = e.event
+	}
+	if !c.resume[k] {
+		c.resume[k] = true
+		if !c.resumeQueued {
+			c.resumeQueued = true
+			e.resuming = append(e.resuming, c)
+		}
+	}
+}
+
+// resumeSome sends queued Resumes, a bounded number per turn.
+func (e *Engine) resumeSome() {
+	budget := resumesPerTurn
+	for budget > 0 && len(e.resuming) > 0 {
+		c := e.resuming[len(e.resuming)-1]
+		if e.slots[c.slot].conn == c && e.slots[c.slot].gen == c.gen {
+			budget -= e.resumeOne(c, budget)
+			if c.resume[plugins.Rtx] {
+				return // its log goes on next turn
+			}
+		}
+		c.resumeQueued = false
+		e.resuming[len(e.resuming)-1] = nil
+		e.resuming = e.resuming[:len(e.resuming)-1]
+	}
+}
+
+func (e *Engine) resumeOne(c *Conn, budget int) (used int) {
+	if c.resume[plugins.Cong] {
+		e.resumeCong(c)
+		used++
+	}
+	if c.resume[plugins.Pace] {
+		c.resume[plugins.Pace] = false
+		e.tellPace(c, pace.EvResume)
+		used++
+	}
+	if c.resume[plugins.Rtx] {
+		used += e.resumeRtx(c, budget-used)
+	}
+	return max(used, 1)
+}
+
+// resumeCong sends the Resume of a flow to its congestion control, with the flow's present state.
+func (e *Engine) resumeCong(c *Conn) {
+	c.resume[plugins.Cong] = false
+	e.Stats.Resumes++
+	s := e.newSample(c, cong.KindResume)
+	s.Delivered = c.stat.delivered
+	s.PriorDelivered = c.stat.delivered - min(c.stat.rateDelivered, c.stat.delivered)
+	s.Interval = c.stat.rateInterval
+	if c.stat.rateInterval > 0 {
+		s.Flags |= cong.FlagRateValid
+	}
+	c.barrier = s.ID
+}
+
+// resumeRtx sends the Resume and the log of a flow to its rtx module, as much as budget allows. Until the log has ended, the flow
+// sends nothing new and its acknowledgements only shorten the log.
+func (e *Engine) resumeRtx(c *Conn, budget int) (used int) {
+	if c.replay == 0 {
+		e.Stats.Resumes++
+		ev := e.rtxEvent(c, rtx.EvResume)
+		ev.Seq, ev.End, ev.MSS = c.sndUna, c.sndNxt, c.mss
+		ev.Echo = plugins.Time(c.stat.srtt)
+		ev.FirstSent = plugins.Time(c.stat.minRTT)
+		ev.DeliveredTime = plugins.Time(c.stat.rttvar)
+		ev.Delivered, ev.Lost = c.stat.delivered, c.stat.lost
+		ev.Flags = c.rtxFlags()
+		ev.TxID = c.txID
+		c.replay, used = 1, 1
+		if c.log.n == 0 {
+			ev.Flags |= rtx.FlagLast
+			c.resume[plugins.Rtx] = false
+			return used
+		}
+	}
+	for i := c.log.find(c.replaySeq); i < c.log.n && used < budget; i++ {
+		s := c.log.at(i)
+		ev := e.rtxEvent(c, rtx.EvLog)
+		ev.Seq, ev.End, ev.TxID, ev.Time, ev.Timer = s.seq, s.end, s.txID, s.time, s.mark
+		ev.Delivered, ev.DeliveredTime, ev.FirstSent, ev.Lost = s.delivered, s.deliveredTime, s.firstSent, s.lost
+		if s.mark&rtx.MarkRetrans != 0 {
+			ev.Flags |= rtx.FlagRetrans
+		}
+		if s.appLimited {
+			ev.Flags |= rtx.FlagAppLimited
+		}
+		c.replaySeq = s.end
+		if i == c.log.n-1 {
+			ev.Flags |= rtx.FlagLast
+			c.resume[plugins.Rtx] = false
+			e.makeReady(c)
+		}
+		used++
+	}
+	if c.resume[plugins.Rtx] && c.log.n == 0 { // everything was acknowledged meanwhile
+		e.rtxEvent(c, rtx.EvLog).Flags = rtx.FlagLast
+		c.resume[plugins.Rtx] = false
+		e.makeReady(c)
+		used++
+	}
+	return used
+}
+
+func (c *Conn) rtxFlags() (f uint8) {
+	if !c.sackOK {
+		f |= rtx.FlagNoSACK
+	}
+	if !c.tsOK {
+		f |= rtx.FlagNoTS
+	}
+	return f
+}
+
+// rtxEvent returns a fresh event for the flow's rtx module.
+func (e *Engine) rtxEvent(c *Conn, kind uint8) *rtx.Event {
+	e.event++
+	ev := e.rtx.push(c.mod[plugins.Rtx])
+	*ev = rtx.Event{Flow: c.flow(), ID: e.event, Time: e.now, Kind: kind}
+	c.lastEvent = e.event
+	return ev
+}
+
+// newSample returns a fresh sample for the flow's congestion control.
+func (e *Engine) newSample(c *Conn, kind uint8) *cong.Sample {
+	if c.resume[plugins.Cong] && kind != cong.KindResume && kind != cong.KindClose {
+		e.resumeCong(c)
+	}
+	e.event++
+	s := e.cong.push(c.mod[plugins.Cong])
+	*s = cong.Sample{
+		Flow: c.flow(), ID: e.event, Now: e.now, Kind: kind, CA: c.caState(), MSS: c.mss,
+		InFlight: c.inFlight(), PriorInFlight: c.inFlight(), Cwnd: c.cwnd, Ssthresh: c.ssthresh, Delivered: c.stat.delivered,
+		PriorDelivered: c.stat.delivered, SRTT: c.stat.srtt, MinRTT: c.stat.minRTT, SndNxt: c.sndNxt,
+	}
+	if !c.sackOK {
+		s.Flags |= cong.FlagNoSACK
+	}
+	if c.log.sacked > 0 {
+		s.Flags |= cong.FlagSacked
+	}
+	if c.line.Rate != plugins.Unlimited {
+		s.Flags |= cong.FlagPaced
+	}
+	if c.isCwndLimited() {
+		s.Flags |= cong.FlagCwndLimited
+	}
+	return s
+}
+
+// isCwndLimited tells whether the window may grow: it was used up in the last round, or, in slow start, at least half of it was.
+func (c *Conn) isCwndLimited() bool {
+	return c.cwndLimited || c.cwnd < c.ssthresh && uint64(c.cwnd) < 2*uint64(c.maxFlight)
+}
+
+// tellPace sends the flow's pacing inputs to its module.
+func (e *Engine) tellPace(c *Conn, kind uint8) {
+	if c.resume[plugins.Pace] { // the Resume holds the same fields
+		kind = pace.EvResume
+		c.resume[plugins.Pace] = false
+	}
+	e.event++
+	ev := e.pace.push(c.mod[plugins.Pace])
+	*ev = pace.Event{
+		Flow: c.flow(), ID: e.event, Time: e.now, Kind: kind, MSS: c.mss, Cwnd: max(c.cwnd, c.sndNxt-c.sndUna),
+		Ssthresh: c.ssthresh, Rate: c.rate, MaxRate: c.maxRate, SRTT: c.stat.srtt,
+	}
+}
+
+// tellClose ends the flow at its present module of kind k.
+func (e *Engine) tellClose(c *Conn, k plugins.Kind) {
+	switch k {
+	case plugins.Rtx:
+		e.rtxEvent(c, rtx.EvClose)
+	case plugins.Pace:
+		e.event++
+		*e.pace.push(c.mod[k]) = pace.Event{Flow: c.flow(), ID: e.event, Time: e.now, Kind: pace.EvClose}
+	case plugins.Cong:
+		e.newSample(c, cong.KindClose)
+	}
+}
+
+// openModules gives a flow that has just been established to its modules.
+func (e *Engine) openModules(c *Conn, firstRTTFrom plugins.Time) {
+	c.mod = [plugins.NumKinds]uint8{plugins.Rtx: e.rtx.forNew(), plugins.Pace: e.pace.forNew(), plugins.Cong: e.cong.forNew()}
+	c.isOpen = true
+	for k := range plugins.NumKinds {
+		*e.flowCount(k, c.mod[k])++
+	}
+	ev := e.rtxEvent(c, rtx.EvOpen)
+	ev.Seq, ev.MSS, ev.Echo, ev.Flags = c.sndNxt, c.mss, firstRTTFrom, c.rtxFlags()
+	if firstRTTFrom != 0 {
+		c.stat.srtt = max(e.now.Sub(firstRTTFrom), 1)
+		c.stat.minRTT = c.stat.srtt
+	}
+	c.stat.deliveredTime, c.stat.firstSent = e.now, e.now
+	e.newSample(c, cong.KindOpen)
+	e.tellPace(c, pace.EvOpen)
+}
+
+// opened reports whether the flow is known to modules.
+func (c *Conn) opened() bool { return c.isOpen }
+
+// closeModules takes the flow from its modules.
+func (e *Engine) closeModules(c *Conn) {
+	if !c.isOpen {
+		return
+	}
+	c.isOpen = false
+	for k := range plugins.NumKinds {
+		e.tellClose(c, k)
+		*e.flowCount(k, c.mod[k])--
+	}
+}
+
+// applyPace takes a flow's pacing line.
+func (e *Engine) applyPace(index int, l *pace.Line) {
+	c := e.conn(l.Flow)
+	if c == nil || int(c.mod[plugins.Pace]) != index || !c.isOpen {
+		return
+	}
+	if l.Rate == 0 || l.Horizon <= 0 || l.Credit > pace.CreditOne {
+		e.Stats.BadCommands++
+		return
+	}
+	c.line = *l
+	c.stopTimer(timerPace)
+	e.makeReady(c)
+}
+
+// maxWindow bounds what a module may ask for.
+const maxWindow = 1 << 30
+
+// applyCong takes a congestion-control decision.
+func (e *Engine) applyCong(index int, d *cong.Decision) {
+	c := e.conn(d.Flow)
+	if c == nil || int(c.mod[plugins.Cong]) != index || !c.isOpen {
+		return
+	}
+	if d.AsOf < c.barrier {
+		e.Stats.StaleDecisions++
+		return
+	}
+	if d.Cwnd == 0 || d.AsOf > e.event {
+		e.Stats.BadCommands++
+		return
+	}
+	c.decided = d.AsOf
+	c.aux = d.Aux
+	c.wantsPRR = d.Flags&cong.WantsPRR != 0
+	c.ssthresh = max(d.Ssthresh, 2*c.mss)
+	cwnd := min(max(d.Cwnd, c.mss), maxWindow)
+	if d.Flags&cong.EnterCWR != 0 && c.caState() < cong.CACWR {
+		c.cwr, c.cwrEnd = true, c.sndNxt
+		c.prr.enter(c.sndNxt - c.sndUna - c.log.sacked)
+	}
+	if d.Flags&cong.MarkAppLimited != 0 {
+		c.appLimited = max(c.stat.delivered+uint64(c.inFlight()), 1)
+	}
+	if !c.wantsPRR {
+		c.prr.on = false
+	}
+	changed := d.Rate != c.rate
+	c.rate = d.Rate
+	if !c.prr.on {
+		changed = changed || cwnd != c.cwnd
+		c.cwnd = cwnd
+	}
+	if changed || d.Rate == 0 && c.stat.srtt != c.pacedSRTT {
+		c.pacedSRTT = c.stat.srtt
+		e.tellPace(c, pace.EvUpdate)
+	}
+	e.makeReady(c)
+}
+
+// applyRtx takes a command of an rtx module.
+func (e *Engine) applyRtx(index int, m *rtx.Command) {
+	c := e.conn(m.Flow)
+	if c == nil || int(c.mod[plugins.Rtx]) != index || !c.isOpen {
+		return
+	}
+	if m.AsOf > e.event {
+		e.Stats.BadCommands++
+		return
+	}
+	switch m.Kind {
+	case rtx.CmdStatus:
+		e.status(c, m)
+	case rtx.CmdSacked:
+		c.log.sack(m.Range())
+	case rtx.CmdLost:
+		e.markLost(c, m)
+	case rtx.CmdReneged:
+		c.log.renege()
+	case rtx.CmdProbe:
+		c.wantProbe = true
+		e.makeReady(c)
+	default:
+		e.Stats.BadCommands++
+	}
+}
+
+func (e *Engine) markLost(c *Conn, m *rtx.Command) {
+	r := m.Range()
+	before := c.log.lost
+	n := c.log.lose(r, m.TxID)
+	if n == 0 {
+		return
+	}
+	e.Stats.LostSegs += uint64(n)
+	c.count.LostSegs += n
+	c.lost.add(r)
+	c.stat.lost += uint64(c.log.lost - before)
+	s := e.newSample(c, cong.KindLost)
+	s.Lost = c.log.lost - before
+	s.TxInFlight, s.LostSinceSend, s.PriorDelivered, s.SendTime = m.TxInFlight, m.LostSinceSend, m.PriorDelivered, m.SendTime
+	if m.Flags&rtx.FlagCmdAppLimited != 0 {
+		s.Flags |= cong.FlagAppLimited
+	}
+	e.makeReady(c)
+}
+
+// status takes the flow's absolute state from its rtx module, keeps what the engine needs, and makes the sample for cong.
+func (e *Engine) status(c *Conn, m *rtx.Command) {
+	if m.RTT < 0 || m.SRTT < 0 || m.MinRTT < 0 || m.Interval < 0 || m.CA > rtx.CALoss || m.Delivered < c.stat.delivered {
+		e.Stats.BadCommands++
+		return
+	}
+	st := &c.stat
+	st.srtt, st.minRTT, st.rto = m.SRTT, m.MinRTT, time.Duration(m.RTOUsec)*time.Microsecond
+	st.rttvar, st.backoff = time.Duration(m.RTTVarUsec)*time.Microsecond, m.Backoff
+	if m.Delivered > st.delivered {
+		st.delivered, st.deliveredTime = m.Delivered, e.now
+		if c.appLimited != 0 && st.delivered > c.appLimited {
+			c.appLimited = 0 // the bubble has left the pipe
+		}
+	}
+	if m.Flags&rtx.FlagRateValid != 0 && m.Delivered >= m.PriorDelivered {
+		st.rateDelivered, st.rateInterval = m.Delivered-m.PriorDelivered, m.Interval
+		st.rateAppLimited = m.Flags&rtx.FlagCmdAppLimited != 0
+		st.firstSent = m.SendTime
+	}
+	c.ca = m.CA
+	c.rtxTimer = m.Timer
+	if m.Timer == rtx.TimerNone || c.log.n == 0 {
+		c.stopTimer(timerRtx)
+	} else {
+		c.setTimer(timerRtx, m.TimerAt())
+	}
+	if m.AsOf == c.lastEvent {
+		c.stopTimer(timerBackstop)
+	}
+	exit := m.Flags&rtx.FlagExit != 0
+	if c.cwr && (c.ca >= cong.CARecovery || int32(c.sndUna-c.cwrEnd) >= 0) {
+		c.cwr = false
+		exit = exit || c.ca < cong.CARecovery
+	}
+	e.recoveryFlags(c, m)
+	const news = rtx.FlagEnter | rtx.FlagExit | rtx.FlagUndo | rtx.FlagTimeout | rtx.FlagTLPLoss
+	if m.NewlyAcked == 0 && m.NewlyLost == 0 && m.Flags&news == 0 && !exit {
+		return
+	}
+	e.ackSample(c, m, exit)
+	e.makeReady(c)
+}
+
+// recoveryFlags follows the module's congestion state in PRR and the counters.
+func (e *Engine) recoveryFlags(c *Conn, m *rtx.Command) {
+	if m.Flags&rtx.FlagTimeout != 0 {
+		e.Stats.RTOs++
+		c.prr.on = false
+		if c.stallSince == 0 {
+			c.stallSince = e.now
+		}
+		// Until congestion control has answered: one segment more than what is in flight.
+		c.cwnd = c.inFlight() + c.mss
+	}
+	if m.Flags&rtx.FlagEnter != 0 && m.CA == rtx.CARecovery || m.Flags&rtx.FlagTLPLoss != 0 {
+		e.Stats.Recoveries++
+		c.prr.enter(c.sndNxt - c.sndUna - c.log.sacked + m.NewlyAcked)
+	}
+	if m.Flags&rtx.FlagTLPLoss != 0 {
+		c.cwr, c.cwrEnd = true, c.sndNxt
+	}
+	if m.Flags&rtx.FlagUndo != 0 {
+		e.Stats.Undos++
+		c.prr.on = false
+	}
+	if m.Flags&rtx.FlagExit != 0 || !c.cwr && c.ca < cong.CARecovery {
+		if c.prr.on {
+			c.prr.on = false
+			c.cwnd = max(min(c.cwnd, c.ssthresh), c.mss)
+		}
+	}
+	if c.prr.on {
+		c.prr.ack(m.NewlyAcked, m.NewlyLost == 0)
+	}
+}
+
+func (e *Engine) ackSample(c *Conn, m *rtx.Command, exit bool) {
+	kind := cong.KindAck
+	if m.Flags&rtx.FlagTimeout != 0 {
+		kind = cong.KindTimeout
+	}
+	s := e.newSample(c, kind)
+	s.Acked, s.Lost = m.NewlyAcked, m.NewlyLost
+	s.LostSinceSend, s.TxInFlight = m.LostSinceSend, m.TxInFlight
+	s.PriorInFlight = s.InFlight + m.NewlyAcked + m.NewlyLost
+	s.Interval, s.RTT, s.SendTime = m.Interval, m.RTT, m.SendTime
+	s.Delivered = m.Delivered
+	if m.Flags&rtx.FlagRateValid != 0 {
+		s.PriorDelivered = min(m.PriorDelivered, m.Delivered)
+		s.Flags |= cong.FlagRateValid
+	}
+	for _, f := range [...]struct {
+		from uint32
+		to   uint16
+	}{
+		{rtx.FlagRTTValid, cong.FlagRTTValid}, {rtx.FlagCmdAppLimited, cong.FlagAppLimited}, {rtx.FlagAckDelayed, cong.FlagAckDelayed},
+		{rtx.FlagEnter, cong.FlagEnter}, {rtx.FlagTLPLoss, cong.FlagEnter}, {rtx.FlagExit, cong.FlagExit}, {rtx.FlagUndo, cong.FlagUndo},
+	} {
+		if m.Flags&f.from != 0 {
+			s.Flags |= f.to
+		}
+	}
+	if exit {
+		s.Flags |= cong.FlagExit
+	}
+	if m.Flags&(rtx.FlagEnter|rtx.FlagTimeout|rtx.FlagUndo|rtx.FlagTLPLoss) != 0 {
+		c.barrier = s.ID
+	}
+}
+
+// effectiveCwnd is the congestion window that output obeys now.
+func (c *Conn) effectiveCwnd() uint32 {
+	if !c.prr.on {
+		return c.cwnd
+	}
+	if c.prr.pending {
+		if c.decided < c.barrier {
+			// No decision of this episode yet: conserve packets.
+			c.cwnd = c.inFlight() + max(c.prr.newly, boolTo(c.prr.out == 0, c.mss))
+			c.prr.delivered += uint64(c.prr.newly)
+			c.prr.newly, c.prr.pending = 0, false
+		} else {
+			c.cwnd = max(c.prr.window(c.inFlight(), c.ssthresh, c.mss), c.mss)
+		}
+	}
+	return c.cwnd
+}
+
+func boolTo(b bool, v uint32) uint32 {
+	if b {
+		return v
+	}
+	return 0
+}

@@ -1,0 +1,290 @@
+package tcp
+
+import (
+	"math/bits"
+	"time"
+
+	"github.com/fastpath-tcp/fastpath/cong"
+	"github.com/fastpath-tcp/fastpath/plugins"
+	"github.com/fastpath-tcp/fastpath/plugins/pace"
+	"github.com/fastpath-tcp/fastpath/stack/mem"
+	"github.com/fastpath-tcp/fastpath/stack/seq"
+	"github.com/fastpath-tcp/fastpath/stack/wire"
+)
+
+// newConn makes a connection in state CLOSED and puts it into the table. It returns nil if there is no room.
+func (e *Engine) newConn(k *Tuple) *Conn {
+	if e.env.Budget.Level() == mem.Full {
+		return nil
+	}
+	slot, ok := e.newSlot()
+	if !ok {
+		return nil
+	}
+	c := &Conn{Tuple: *k, eng: e, slot: slot, gen: e.slots[slot].gen}
+	e.initConn(c)
+	e.slots[slot].conn = c
+	e.insert(slot)
+	return c
+}
+
+func (e *Engine) initConn(c *Conn) {
+	c.snd.Init(e.env.Arena)
+	c.rcv.Init(e.env.Arena)
+	c.sndLimit.Store(uint64(e.cfg.SendBuffer))
+	c.rateLimit.Store(plugins.Unlimited)
+	c.maxRate = plugins.Unlimited
+	c.rcvBuf = uint32(e.cfg.RecvBuffer)
+	c.readStep.Store(c.rcvBuf / 8)
+	c.ssthresh = cong.InfiniteSsthresh
+	c.line = pace.Line{Rate: plugins.Unlimited, Horizon: time.Duration(1<<63 - 1)}
+	c.openedAt = e.now
+	c.ato = atoMin
+	for i := range c.due {
+		c.due[i] = never
+	}
+	if e.cfg.NoDelay {
+		c.opts.Store(OptNoDelay)
+	}
+	k := &c.Tuple
+	a, b, cc, d, w := k.words()
+	c.tsOffset = uint32(e.env.Keys.Timestamp.siphash(a, b, cc, d, w))
+	c.ipID = uint16(c.tsOffset >> 7)
+	e.Stats.Conns++
+}
+
+// isn is the initial sequence number (RFC 6528, 3): a clock of 64 ns ticks and a keyed hash of the tuple.
+func (e *Engine) isn(k *Tuple) uint32 {
+	a, b, c, d, w := k.words()
+	return uint32(e.env.Keys.ISN.siphash(a, b, c, d, w)) + uint32(e.now>>6)
+}
+
+// ourMSS is the segment size that we announce (RFC 9293, 3.7.1).
+func (e *Engine) ourMSS() uint16 { return uint16(e.cfg.MTU - wire.IPv4Len - wire.TCPLen) }
+
+// defaultMSS is the peer's segment size if it does not say (RFC 9293, MUST-15); minMSS what we use at least.
+const (
+	defaultMSS = 536
+	minMSS     = 88
+)
+
+// scaleFor is the window shift for a receive buffer of n bytes (RFC 7323, 2.3).
+func scaleFor(n int) uint8 {
+	return uint8(min(max(bits.Len(uint(n))-16, 0), wire.MaxWScale))
+}
+
+// learnSYN takes what the peer's SYN says.
+func (e *Engine) learnSYN(c *Conn, t *wire.TCP, o *wire.Options) {
+	c.irs, c.rcvNxt = t.Seq, t.Seq+1
+	c.lastAckSent = c.rcvNxt
+	peer := uint32(defaultMSS)
+	if o.Set&wire.OptMSS != 0 {
+		peer = max(uint32(o.MSS), minMSS)
+	}
+	c.mss = min(peer, uint32(e.ourMSS()))
+	c.sackOK = o.Set&wire.OptSACKPerm != 0
+	if o.Set&wire.OptWScale != 0 { // both ends must send it (RFC 7323, 2.2)
+		c.wsOK, c.sndScale, c.rcvScale = true, o.WScale, scaleFor(e.cfg.RecvBuffer)
+	}
+	if o.Set&wire.OptTS != 0 {
+		c.tsOK, c.tsRecent, c.tsRecentAt = true, o.TSVal, e.now
+		c.mss -= tsLen
+	}
+	c.sndWnd = uint32(t.Window) // never scaled in a SYN (RFC 7323, 2.2)
+	c.maxSndWnd = c.sndWnd
+	c.sndWl1, c.sndWl2 = t.Seq, t.Ack
+	c.rcvAdv = c.rcvNxt + min(c.rcvBuf, 0xffff)
+	c.rcvMSS = defaultMSS
+}
+
+// Connect opens a connection to the tuple's remote end. A LocalPort of 0 is chosen by the engine so that the peer's segments come
+// to this worker. The Conn's flags tell the outcome: wait on its Wr until Up.
+func (e *Engine) Connect(k Tuple) (*Conn, error) {
+	if k.LocalPort == 0 {
+		if !e.choosePort(&k) {
+			return nil, PortInUse
+		}
+	} else if e.find(&k) != nil {
+		return nil, PortInUse
+	}
+	c := e.newConn(&k)
+	if c == nil {
+		return nil, NoMemory
+	}
+	e.Stats.ActiveOpens++
+	c.state = SynSent
+	c.iss = e.isn(&k)
+	c.sndUna, c.sndNxt = c.iss, c.iss
+	c.rcvScale = scaleFor(e.cfg.RecvBuffer)
+	c.mss = uint32(e.ourMSS())
+	c.ackNow = true
+	e.makeReady(c)
+	c.setTimer(timerHandshake, e.now.Add(rtoInitial))
+	return c, nil
+}
+
+// choosePort picks a source port (RFC 6056, 3.3.3: a keyed hash of the tuple and a counter) whose reply comes to this worker.
+func (e *Engine) choosePort(k *Tuple) bool {
+	n := uint32(e.cfg.PortHigh-e.cfg.PortLow) + 1
+	a, b, c, d, _ := k.words()
+	start := uint32(e.env.Keys.Port.siphash(a, b, c, d, uint64(k.RemotePort)))
+	for range n {
+		k.LocalPort = e.cfg.PortLow + uint16((start+e.portNext)%n)
+		e.portNext++
+		if e.env.Mine(k) && e.find(k) == nil {
+			return true
+		}
+	}
+	return false
+}
+
+// sendHandshake sends the SYN or the SYN-ACK, if it is due.
+func (e *Engine) sendHandshake(c *Conn) sendResult {
+	if !c.ackNow {
+		return sendDone
+	}
+	o := wire.Options{Set: wire.OptMSS, MSS: e.ourMSS()}
+	flags, ack := wire.SYN, uint32(0)
+	wnd := uint16(min(c.rcvBuf, 0xffff))
+	passive := c.state == SynReceived
+	if passive {
+		flags, ack = wire.SYN|wire.ACK, c.rcvNxt
+	}
+	if !passive || c.sackOK {
+		o.Set |= wire.OptSACKPerm
+	}
+	if !passive || c.tsOK {
+		o.Set |= wire.OptTS
+		o.TSVal, o.TSEcr = e.tsVal(c), c.tsRecent
+	}
+	if !passive || c.wsOK {
+		o.Set |= wire.OptWScale
+		o.WScale = c.rcvScale
+	}
+	var buf [40]byte
+	if !e.control(&c.Tuple, c.iss, ack, flags, wnd, wire.PutOptions(buf[:0], &o)) {
+		return sendFull
+	}
+	c.ackNow = false
+	c.count.SegsOut++
+	c.sndNxt = c.iss + 1
+	if c.synRetries == 0 {
+		c.synAt = e.now
+	}
+	if c.due[timerHandshake] == never {
+		c.setTimer(timerHandshake, e.now.Add(rtoInitial))
+	}
+	return sendDone
+}
+
+// handshakeExpired sends the SYN or SYN-ACK again, with back-off (RFC 6298, 5.5), or gives up.
+func (e *Engine) handshakeExpired(c *Conn) {
+	limit := e.cfg.SynRetries
+	if c.state == SynReceived {
+		limit = e.cfg.SynAckRetries
+	}
+	if c.state != SynSent && c.state != SynReceived {
+		return
+	}
+	if int(c.synRetries) >= limit {
+		e.Stats.AttemptFails++
+		why := TimedOut
+		if c.softErr != OK {
+			why = c.softErr
+		}
+		e.destroy(c, why)
+		return
+	}
+	c.synRetries++
+	c.ackNow = true
+	c.setTimer(timerHandshake, e.now.Add(min(rtoInitial<<c.synRetries, rtoMax)))
+	e.makeReady(c)
+}
+
+// synSent is the SYN-SENT state (RFC 9293, 3.10.7.3).
+func (e *Engine) synSent(c *Conn, t *wire.TCP, o *wire.Options) {
+	acks := t.Flags&wire.ACK != 0
+	if acks && (seq.BeforeEq(t.Ack, c.iss) || seq.After(t.Ack, c.sndNxt)) {
+		if t.Flags&wire.RST == 0 {
+			e.refuse(&c.Tuple, t)
+		}
+		return
+	}
+	if t.Flags&wire.RST != 0 {
+		if acks {
+			e.Stats.AttemptFails++
+			e.destroy(c, Refused)
+		}
+		return
+	}
+	if t.Flags&wire.SYN == 0 {
+		return
+	}
+	c.rcvScale = 0
+	e.learnSYN(c, t, o)
+	if !acks { // simultaneous open (RFC 9293, 3.5)
+		c.state = SynReceived
+		c.ackNow = true
+		e.makeReady(c)
+		return
+	}
+	c.sndUna = t.Ack
+	c.ackNow = true
+	e.establish(c)
+}
+
+// synReceivedAck is the ACK check in SYN-RECEIVED. It returns false if the segment goes no further.
+func (e *Engine) synReceivedAck(c *Conn, t *wire.TCP) bool {
+	if !seq.After(t.Ack, c.sndUna) || seq.After(t.Ack, c.sndNxt) {
+		e.refuse(&c.Tuple, t)
+		return false
+	}
+	if l := c.listener; l != nil && l.full() {
+		e.Stats.ListenOverflows++ // the SYN-ACK is sent again, and so the ACK
+		return false
+	}
+	c.sndUna = t.Ack
+	c.sndWnd = uint32(t.Window) << c.sndScale
+	c.maxSndWnd = c.sndWnd
+	c.sndWl1, c.sndWl2 = t.Seq, t.Ack
+	e.establish(c)
+	if l := c.listener; l != nil {
+		l.syns.Add(-1)
+		e.Stats.PassiveOpens++
+		if !l.offer(c) {
+			e.Stats.ListenOverflows++
+			e.reset(c)
+			e.destroy(c, Aborted)
+			return false
+		}
+		e.env.Wake(&l.Ready)
+		c.listener = nil
+	}
+	return true
+}
+
+// establish enters ESTABLISHED: the flow begins at its modules.
+func (e *Engine) establish(c *Conn) {
+	c.state = Established
+	c.stopTimer(timerHandshake)
+	c.sndSml = c.sndUna
+	c.cwndSeq = c.sndUna
+	// RFC 6928, 2; one segment if the SYN or its ACK was lost.
+	c.cwnd = min(uint32(e.cfg.InitialWindow)*c.mss, max(2*c.mss, uint32(e.cfg.InitialWindow)*1460))
+	first := c.synAt
+	if c.synRetries > 0 {
+		first = 0
+		c.cwnd = c.mss
+	}
+	c.busySince = e.now
+	e.openModules(c, first)
+	if c.opts.Load()&OptKeepalive != 0 {
+		e.armKeepalive(c)
+	}
+	if c.finQueued {
+		c.state = FinWait1
+	}
+	c.flags.Or(flagUp)
+	e.env.Wake(&c.Wr)
+	e.makeReady(c)
+}

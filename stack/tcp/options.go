@@ -1,0 +1,23 @@
+package tcp
+
+import (
+	"github.com/fastpath-tcp/fastpath/plugins/pace"
+)
+
+// optionsChanged takes up what the application set.
+func (e *Engine) optionsChanged(c *Conn) {
+	if r := c.rateLimit.Load(); r != c.maxRate {
+		c.maxRate = r
+		if c.isOpen {
+			e.tellPace(c, pace.EvUpdate)
+		}
+	}
+	if c.opts.Load()&OptKeepalive != 0 {
+		if c.state >= Established && c.due[timerKeepalive] == never {
+			e.armKeepalive(c)
+		}
+	} else {
+		c.stopTimer(timerKeepalive)
+	}
+	e.makeReady(c)
+}

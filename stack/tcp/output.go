@@ -1,0 +1,401 @@
+package tcp
+
+import (
+	"github.com/fastpath-tcp/fastpath/cong"
+	"github.com/fastpath-tcp/fastpath/plugins"
+	"github.com/fastpath-tcp/fastpath/plugins/rtx"
+	"github.com/fastpath-tcp/fastpath/stack/seq"
+	"github.com/fastpath-tcp/fastpath/stack/wire"
+)
+
+// quantum is how many segments a connection may send before the next one has its turn.
+const quantum = 16
+
+// makeReady queues c for output.
+func (e *Engine) makeReady(c *Conn) {
+	if !c.inReady {
+		c.inReady = true
+		e.ready.push(c)
+	}
+}
+
+// Output sends what may leave now: acknowledgements, retransmissions and new data, each connection in turn. A connection that
+// stops for want of room stays queued; one that waits for its window, an acknowledgement or its departure time does not.
+func (e *Engine) Output() {
+	e.ackTouched()
+	e.retryWaiting()
+	e.fullStop = false
+	for e.ready.n > 0 {
+		c := e.ready.pop()
+		c.inReady = false
+		if c.state == Closed {
+			continue
+		}
+		switch e.send(c) {
+		case sendMore:
+			e.makeReady(c)
+		case sendFull:
+			e.makeReady(c)
+			e.fullStop = true
+			return
+		}
+	}
+}
+
+type sendResult uint8
+
+const (
+	sendDone sendResult = iota // nothing more may leave now
+	sendMore                   // the quantum is used up
+	sendFull                   // no room or no buffers
+)
+
+// send is one connection's turn.
+func (e *Engine) send(c *Conn) sendResult {
+	if !e.prepareHeader(c) {
+		if !c.unresolved {
+			c.unresolved = true
+			e.waiting = append(e.waiting, c)
+		}
+		return sendDone
+	}
+	switch c.state {
+	case SynSent, SynReceived:
+		return e.sendHandshake(c)
+	}
+	r := sendDone
+	if c.state.canSend() && !c.resume[plugins.Rtx] {
+		r = e.sendData(c)
+	}
+	if c.ackNow && r != sendFull && !e.emit(c, c.sndNxt, wire.ACK, 0, 0) {
+		return sendFull
+	} else if c.ackNow {
+		c.ackNow = false
+	}
+	return r
+}
+
+// retryWaiting takes up connections that waited for a link address, when some address changed.
+func (e *Engine) retryWaiting() {
+	if len(e.waiting) == 0 || e.env.NeighGen() == e.waitGen {
+		return
+	}
+	e.waitGen = e.env.NeighGen()
+	for _, c := range e.waiting {
+		c.unresolved = false
+		if c.state != Closed {
+			e.makeReady(c)
+		}
+	}
+	clear(e.waiting)
+	e.waiting = e.waiting[:0]
+}
+
+// sendData sends retransmissions, then new data, as far as window, congestion window and pacing allow.
+func (e *Engine) sendData(c *Conn) sendResult {
+	if c.sndNxt == c.sndUna && c.finSent {
+		return sendDone // everything is acknowledged, the FIN too
+	}
+	c.effectiveCwnd()
+	budget := quantum
+	if c.wantProbe {
+		c.wantProbe = false
+		if !e.probeTail(c) {
+			c.wantProbe = true
+			return sendFull
+		}
+	}
+	for !c.lost.empty() {
+		if budget == 0 {
+			return sendMore
+		}
+		budget--
+		if ok, r := e.resendNext(c); !ok {
+			return r
+		}
+	}
+	for {
+		n, fin, why := e.nextSegment(c)
+		if why != goAhead {
+			e.stopped(c, why)
+			return sendDone
+		}
+		if budget == 0 {
+			return sendMore
+		}
+		budget--
+		if !e.paced(c) {
+			return sendDone
+		}
+		if !e.sendNew(c, n, fin) {
+			return sendFull
+		}
+	}
+}
+
+// paced reports whether the flow's departure time has come; if not, it arms the pacing timer (F11: only now, when something is
+// ready and its time lies ahead).
+func (e *Engine) paced(c *Conn) bool {
+	at := c.clk.Depart(&c.line, e.now)
+	if at <= e.now {
+		return true
+	}
+	e.Stats.PacingTimers++
+	c.setTimer(timerPace, at)
+	return false
+}
+
+type why uint8
+
+const (
+	goAhead   why = iota
+	noData        // nothing to send
+	noWindow      // the peer's window is full
+	noCwnd        // the congestion window is full
+	heldSmall     // Nagle, or a window too small to be worth a segment
+)
+
+// nextSegment decides what new segment may leave: n payload bytes and perhaps the FIN (RFC 9293, 3.8.6.2.1).
+func (e *Engine) nextSegment(c *Conn) (n uint32, fin bool, stop why) {
+	if c.finSent {
+		return 0, false, noData
+	}
+	queued := c.snd.Tail() - c.off(c.sndNxt)
+	n = uint32(min(queued, uint64(c.mss)))
+	fin = c.finQueued && queued == uint64(n)
+	if n == 0 && !fin {
+		return 0, false, noData
+	}
+	flight := c.sndNxt - c.sndUna
+	room := uint32(0)
+	if flight < c.sndWnd {
+		room = c.sndWnd - flight
+	}
+	if n > room {
+		// A window smaller than a segment is used only when nothing is outstanding and it is half of the largest seen.
+		if room == 0 || flight > 0 || room < c.maxSndWnd/2 {
+			return 0, false, noWindow
+		}
+		n, fin = room, false
+	}
+	inFlight := c.inFlight()
+	if inFlight > 0 && uint64(inFlight)+uint64(n) > uint64(c.cwnd) {
+		return 0, false, noCwnd
+	}
+	if n < c.mss && !fin && e.holdSmall(c, n, queued) {
+		return 0, false, heldSmall
+	}
+	return n, fin, goAhead
+}
+
+// holdSmall is Nagle's algorithm with Minshall's rule: a small segment waits only while an earlier small one is unacknowledged.
+func (e *Engine) holdSmall(c *Conn, n uint32, queued uint64) bool {
+	if uint64(n) < queued {
+		return false // limited by the window, not by the data
+	}
+	opts := c.opts.Load()
+	if opts&OptCork != 0 {
+		return true
+	}
+	return opts&OptNoDelay == 0 && c.sndNxt != c.sndUna && seq.After(c.sndSml, c.sndUna) && seq.BeforeEq(c.sndSml, c.sndNxt)
+}
+
+// stopped records why a connection stopped sending.
+func (e *Engine) stopped(c *Conn, w why) {
+	limited := w == noCwnd
+	if flight := c.sndNxt - c.sndUna; limited || seq.AfterEq(c.sndUna, c.cwndSeq) || !c.cwndLimited && flight > c.maxFlight {
+		c.cwndLimited, c.maxFlight, c.cwndSeq = limited, flight, c.sndNxt
+	}
+	switch w {
+	case noWindow:
+		if c.sndNxt == c.sndUna && c.due[timerPersist] == plugins.Never {
+			e.armPersist(c)
+		}
+	case noData:
+		e.markAppLimited(c)
+	case heldSmall:
+		if c.sndNxt == c.sndUna && c.due[timerPersist] == plugins.Never && c.opts.Load()&OptCork != 0 {
+			c.setTimer(timerPersist, e.now.Add(corkTimeout)) // a corked segment leaves after 200 ms at the latest
+		}
+	}
+}
+
+// markAppLimited notes that the sender has run out of data, so that rate samples of what is in flight are lower bounds
+// (draft-ietf-ccwg-bbr, 4.1.2.4).
+func (e *Engine) markAppLimited(c *Conn) {
+	f := c.inFlight()
+	if f < c.cwnd && c.log.lost == 0 {
+		if c.appLimited == 0 {
+			e.Stats.AppLimitedMarks++
+		}
+		c.appLimited = max(c.stat.delivered+uint64(f), 1)
+	}
+}
+
+// dataReady is called when the application has written or closed: the flow restarts if it was idle.
+func (e *Engine) dataReady(c *Conn) {
+	if c.isOpen && c.sndNxt == c.sndUna && !c.finSent && c.snd.Tail() > c.off(c.sndNxt) {
+		e.Stats.IdleStarts++
+		e.markAppLimited(c)
+		s := e.newSample(c, cong.KindRestart)
+		s.Interval = e.now.Sub(c.lastSend)
+		c.busySince = e.now
+	}
+	e.makeReady(c)
+}
+
+// sendNew sends the next n bytes, with the FIN if fin.
+func (e *Engine) sendNew(c *Conn, n uint32, fin bool) bool {
+	flags := wire.ACK
+	end := c.sndNxt + n
+	off := c.off(c.sndNxt)
+	if off+uint64(n) == c.snd.Tail() && n > 0 {
+		flags |= wire.PSH
+	}
+	if fin {
+		flags |= wire.FIN
+		end++
+	}
+	if !e.emit(c, c.sndNxt, flags, off, n) {
+		return false
+	}
+	s := c.log.push(&e.rings)
+	c.txID++
+	*s = segment{seq: c.sndNxt, end: end, txID: c.txID, fin: fin}
+	e.recordSent(c, s, 0)
+	if n < c.mss {
+		c.sndSml = end
+	}
+	c.sndNxt = end
+	if fin {
+		c.finSent = true
+	}
+	return true
+}
+
+// recordSent stamps a log entry with its departure and tells the rtx module. The departure time is the send time of RTT, RACK and
+// delivery rate.
+func (e *Engine) recordSent(c *Conn, s *segment, flags uint8) {
+	s.time = c.clk.Sent(&c.line, e.now, int(s.len()))
+	s.delivered, s.deliveredTime, s.firstSent, s.lost = c.stat.delivered, c.stat.deliveredTime, c.stat.firstSent, c.stat.lost
+	s.appLimited = c.appLimited != 0
+	ev := e.rtxEvent(c, rtx.EvSent)
+	ev.Seq, ev.End, ev.TxID, ev.Time, ev.MSS, ev.Wnd = s.seq, s.end, s.txID, s.time, c.mss, c.sndWnd
+	if s.appLimited {
+		flags |= rtx.FlagAppLimited
+	}
+	if s.fin {
+		flags |= rtx.FlagFIN
+	}
+	ev.Flags = flags
+	if c.prr.on {
+		c.prr.out += uint64(s.len())
+	}
+	if c.due[timerBackstop] == plugins.Never {
+		e.armBackstop(c)
+	}
+}
+
+// resendNext sends the first lost segment again. ok is false if it must wait; the result says why.
+func (e *Engine) resendNext(c *Conn) (ok bool, r sendResult) {
+	c.lost.trim(c.sndUna)
+	if c.lost.empty() {
+		return true, sendDone
+	}
+	i := c.log.find(c.lost.r[0].Start)
+	for ; i < c.log.n; i++ {
+		s := c.log.at(i)
+		if seq.AfterEq(s.seq, c.lost.r[0].End) {
+			break
+		}
+		if s.mark&rtx.MarkLost != 0 {
+			return e.resend(c, s, 0)
+		}
+	}
+	c.lost.trim(c.lost.r[0].End)
+	return true, sendDone
+}
+
+func (e *Engine) resend(c *Conn, s *segment, flags uint8) (ok bool, r sendResult) {
+	// The peer may have shrunk its window: only the head goes out then, as a probe (RFC 9293, 3.8.6).
+	if seq.After(s.end, c.sndUna+c.sndWnd) && s.seq != c.sndUna {
+		return false, sendDone
+	}
+	probe := flags&rtx.FlagProbe != 0
+	if f := c.inFlight(); !probe && f > 0 && uint64(f)+uint64(s.len()) > uint64(c.cwnd) {
+		c.cwndLimited = true
+		return false, sendDone
+	}
+	if !probe && !e.paced(c) {
+		return false, sendDone
+	}
+	n := s.len()
+	fl := wire.ACK
+	if s.fin {
+		n--
+		fl |= wire.FIN
+	}
+	if !e.emitPieces(c, s.seq, n, fl) {
+		return false, sendFull
+	}
+	c.log.resent(s)
+	c.txID++
+	s.txID = c.txID
+	e.recordSent(c, s, flags|rtx.FlagRetrans)
+	c.lost.trim(s.end)
+	e.Stats.RetransSegs++
+	c.count.Retrans++
+	c.count.BytesRetrans += uint64(n)
+	return true, sendDone
+}
+
+// emitPieces sends [sq, sq+n) again: in one segment, or in several if the MSS has shrunk since.
+func (e *Engine) emitPieces(c *Conn, sq, n uint32, flags uint16) bool {
+	pieces := int((n + c.mss - 1) / c.mss)
+	if e.env.Fifo.Room() < max(pieces, 1) {
+		e.Stats.TxFull++
+		return false
+	}
+	for {
+		k := min(n, c.mss)
+		f := flags
+		if k < n {
+			f &^= wire.FIN
+		}
+		if !e.emit(c, sq, f, c.off(sq), k) {
+			return false
+		}
+		sq, n = sq+k, n-k
+		if n == 0 {
+			return true
+		}
+	}
+}
+
+// probeTail sends a tail-loss probe: new data if there is any and the window allows, else the last segment again
+// (RFC 8985, 7.3). The congestion window does not hold it back.
+func (e *Engine) probeTail(c *Conn) bool {
+	if c.log.n == 0 {
+		return true
+	}
+	e.Stats.TLPs++
+	queued := c.snd.Tail() - c.off(c.sndNxt)
+	n := uint32(min(queued, uint64(c.mss)))
+	if n > 0 && !c.finSent && c.sndNxt+n-c.sndUna <= c.sndWnd {
+		if !e.sendNew(c, n, c.finQueued && queued == uint64(n)) {
+			e.Stats.TLPs--
+			return false
+		}
+		return true
+	}
+	s := c.log.at(c.log.n - 1)
+	if s.mark&(rtx.MarkSacked|rtx.MarkLost) != 0 {
+		return true
+	}
+	ok, r := e.resend(c, s, rtx.FlagProbe)
+	if !ok && r == sendFull {
+		e.Stats.TLPs--
+		return false
+	}
+	return true
+}

@@ -1,0 +1,231 @@
+package tcp
+
+import (
+	"time"
+
+	"github.com/fastpath-tcp/fastpath/stack/mem"
+	"github.com/fastpath-tcp/fastpath/stack/seq"
+	"github.com/fastpath-tcp/fastpath/stack/wire"
+)
+
+// touch lists c among the connections that got segments in this turn.
+func (e *Engine) touch(c *Conn) {
+	if !c.touched {
+		c.touched = true
+		e.touched = append(e.touched, c)
+	}
+}
+
+// text takes the segment's data and FIN (RFC 9293, 3.10.7.4, seventh and eighth).
+func (e *Engine) text(c *Conn, t *wire.TCP) {
+	data, s := t.Payload, t.Seq
+	fin := t.Flags&wire.FIN != 0
+	if !c.state.canReceive() {
+		// After the peer's FIN: nothing new may come. A repeated FIN or data is answered.
+		e.duplicate(c, s, s+uint32(len(data)))
+		return
+	}
+	if c.orphan && len(data) > 0 && seq.After(s+uint32(len(data)), c.rcvNxt) {
+		// Nobody will read it: tell the peer (RFC 9293, 3.10.4; RFC 2525, 2.17).
+		e.Stats.AbortOnData++
+		e.reset(c)
+		e.destroy(c, Aborted)
+		return
+	}
+	if seq.Before(s, c.rcvNxt) { // the front is a duplicate
+		cut := c.rcvNxt - s
+		e.Stats.DupSegs++
+		if cut >= uint32(len(data)) && !fin || cut > uint32(len(data)) {
+			e.duplicate(c, s, s+uint32(len(data)))
+			return
+		}
+		c.dsackLo, c.dsackHi = s, s+min(cut, uint32(len(data)))
+		data, s = data[min(cut, uint32(len(data))):], c.rcvNxt
+		c.ackNow = true
+	}
+	if room := c.rcvAdv - s; uint32(len(data)) > room { // the tail is beyond the window
+		data, fin = data[:room], false
+		c.ackNow = true
+	}
+	off := c.rcvOff + uint64(s-c.rcvNxt)
+	if fin && !c.finSeen {
+		c.finSeen, c.finOff = true, off+uint64(len(data))
+	}
+	if c.finSeen && off+uint64(len(data)) > c.finOff {
+		data = data[:sub(c.finOff, off)] // nothing comes after the FIN
+	}
+	c.count.DataSegsIn++
+	e.Stats.BytesIn += uint64(len(data))
+	if s == c.rcvNxt {
+		e.inOrder(c, data)
+	} else {
+		e.outOfOrder(c, off, data)
+	}
+	e.quickAckState(c, uint32(len(data)))
+}
+
+// inOrder appends the next bytes, and what waited behind them.
+func (e *Engine) inOrder(c *Conn, data []byte) {
+	n := uint64(len(data))
+	if n > 0 && !c.rcv.WriteAt(c.rcvOff, data) {
+		e.Stats.RcvMemDrops++ // the peer sends it again
+		return
+	}
+	c.rcvOff += n
+	c.rcvNxt += uint32(n)
+	c.ackPend += uint32(n)
+	c.rcvMSS = max(c.rcvMSS, uint32(n))
+	if c.ooo.Len() > 0 {
+		c.ackNow = true // a segment that fills a gap is acknowledged at once (RFC 5681, 4.2)
+		c.ooo.Trim(c.rcvOff)
+		if r := c.ooo.First(); r.Len() > 0 && r.Start <= c.rcvOff {
+			c.rcvNxt += uint32(r.End - c.rcvOff)
+			c.ackPend += uint32(r.End - c.rcvOff)
+			c.rcvOff = r.End
+			c.ooo.Trim(c.rcvOff)
+		}
+	}
+	c.newData = true
+	if c.finSeen && c.rcvOff == c.finOff {
+		c.rcvNxt++
+		e.peerFinished(c)
+	}
+}
+
+// outOfOrder keeps a segment that came early. Its bytes go to their place in the stream.
+func (e *Engine) outOfOrder(c *Conn, off uint64, data []byte) {
+	e.Stats.OutOfOrder++
+	c.count.OOO++
+	c.ackNow = true // RFC 5681, 4.2
+	if len(data) == 0 {
+		return
+	}
+	end := off + uint64(len(data))
+	if !c.rcv.WriteAt(off, data) {
+		e.Stats.RcvMemDrops++
+		return
+	}
+	switch newly, in := c.ooo.Add(off, end); {
+	case in.Len() == 0:
+		e.Stats.RcvMemDrops++ // too many pieces
+	case newly == 0:
+		c.dsackLo, c.dsackHi = c.rcvSeq(off), c.rcvSeq(end) // RFC 2883, 4.2
+	}
+}
+
+// duplicate answers a segment that brings nothing new, with a D-SACK (RFC 2883, 4.1).
+func (e *Engine) duplicate(c *Conn, lo, hi uint32) {
+	e.Stats.DupSegs++
+	if lo != hi {
+		c.dsackLo, c.dsackHi = lo, hi
+	}
+	c.ackNow = true
+	c.quickAcks = max(c.quickAcks, 2) // our acknowledgement was lost, or the delay is too long
+	e.makeReady(c)
+}
+
+// quickAckPhase is how many acknowledgements go out at once when data begins to flow, so that the sender's window opens.
+const quickAckPhase = 16
+
+// atoMin is the least acknowledgement time-out.
+const atoMin = 40 * time.Millisecond
+
+// quickAckState follows the arrival of data (as Linux does): the first data, or data after a pause of an RTO, starts a phase of
+// immediate acknowledgements; afterwards the time-out adapts to the gaps.
+func (e *Engine) quickAckState(c *Conn, n uint32) {
+	if n == 0 {
+		return
+	}
+	gap := e.now.Sub(c.lastData)
+	switch {
+	case c.lastData == 0:
+		c.ato = atoMin
+		c.quickAcks = quickAckPhase
+	case gap <= atoMin/2:
+		c.ato = c.ato/2 + atoMin/2
+	case gap < c.ato:
+		c.ato = min(c.ato/2+gap, 5*atoMin)
+	case c.stat.rto > 0 && gap > c.stat.rto:
+		c.quickAcks = quickAckPhase
+	}
+	c.lastData = e.now
+}
+
+// ackTouched publishes what arrived in this turn and decides for each connection whether to acknowledge now: once per batch,
+// however many segments it had.
+func (e *Engine) ackTouched() {
+	for i, c := range e.touched {
+		e.touched[i] = nil
+		c.touched = false
+		if c.state == Closed {
+			continue
+		}
+		if c.newData {
+			c.newData = false
+			c.rcv.Commit(c.rcvOff)
+			if c.finRcvd {
+				c.flags.Or(flagEOF)
+			}
+			e.env.Wake(&c.Rd)
+		}
+		switch {
+		case c.ackNow:
+			e.makeReady(c)
+		case c.ackPend == 0:
+		case c.ackPend >= 2*max(c.rcvMSS, 1) || c.quickAcks > 0 && !c.pingpong:
+			// At least every second full segment (RFC 9293, MUST-58; RFC 5681, 4.2).
+			c.ackNow = true
+			e.makeReady(c)
+		case c.due[timerDelAck] == never:
+			e.Stats.DelayedAcks++
+			c.setTimer(timerDelAck, e.now.Add(min(c.ato, e.cfg.DelAck)))
+		}
+	}
+	e.touched = e.touched[:0]
+}
+
+// advertise moves the right edge of the window that the peer is told (RFC 9293, 3.8.6.2.2): never back, and forward only if the
+// step is worth a segment. Under memory pressure windows do not grow.
+func (e *Engine) advertise(c *Conn) {
+	held := uint32(c.rcvOff - c.rcv.Head())
+	free := uint32(0)
+	if held < c.rcvBuf {
+		free = c.rcvBuf - held
+	}
+	switch e.env.Budget.Level() {
+	case mem.Pressure:
+		free = min(free, max(c.rcvAdv-c.rcvNxt, pressureWindow))
+	case mem.Full:
+		free = min(free, c.rcvAdv-c.rcvNxt)
+	}
+	free = min(free, 0xffff<<c.rcvScale)
+	free = free >> c.rcvScale << c.rcvScale
+	edge := c.rcvNxt + free
+	step := edge - c.rcvAdv
+	if seq.After(edge, c.rcvAdv) && step >= min(c.rcvBuf/2, max(c.rcvMSS, c.mss)) {
+		c.rcvAdv = edge
+	}
+}
+
+// pressureWindow is the window that a connection keeps under memory pressure.
+const pressureWindow = 16 << 10
+
+// windowUpdate tells the peer that the reader made room, if it is worth it: the window at least doubles, or was closed.
+func (e *Engine) windowUpdate(c *Conn) {
+	if !c.state.canReceive() {
+		return
+	}
+	old := c.rcvAdv - c.rcvNxt
+	edge := c.rcvAdv
+	e.advertise(c)
+	now := c.rcvAdv - c.rcvNxt
+	if c.rcvAdv == edge {
+		return
+	}
+	if now >= 2*old || old < 2*c.mss {
+		c.ackNow = true
+		e.makeReady(c)
+	} else {
+		c.rcvAdv = edge // the next segment tells it
+	}
+}

@@ -1,0 +1,49 @@
+package tcp
+
+// Stats are an engine's counters. The worker owns them; others get copies.
+type Stats struct {
+	SegsIn, SegsOut             uint64
+	BytesIn, BytesOut           uint64 // payload
+	ActiveOpens, PassiveOpens   uint64
+	AttemptFails, EstabResets   uint64
+	Conns, TimeWaits            uint64 // gauges
+	RetransSegs                 uint64
+	RTOs                        uint64
+	BackstopRTOs                uint64 // timeouts of the engine's own, because a module was silent
+	TLPs                        uint64
+	Recoveries, Undos           uint64
+	LostSegs                    uint64
+	OutRsts                     uint64
+	NoPorts                     uint64
+	PAWS                        uint64
+	BadOptions                  uint64
+	BadAcks                     uint64
+	OutOfWindow                 uint64
+	ChallengeAcks               uint64
+	DelayedAcks, PureAcks       uint64
+	OutOfOrder, DupSegs         uint64
+	DSACKsSent, DSACKsRecv      uint64
+	ZeroWindowProbes            uint64
+	KeepaliveProbes             uint64
+	ListenOverflows             uint64
+	SynDrops                    uint64
+	RcvMemDrops                 uint64 // segments dropped for want of memory or out-of-order room
+	NoBuffers                   uint64 // times that output waited for a buffer
+	TxFull                      uint64 // times that output waited for room in the TX FIFO
+	AbortOnClose, AbortOnData   uint64
+	AbortOnTimeout              uint64
+	BadCommands                 uint64 // commands of modules that were refused
+	StaleDecisions              uint64 // decisions older than the flow's barrier
+	Resumes                     uint64
+	PacingTimers                uint64
+	SackIgnored                 uint64
+	AppLimitedMarks, IdleStarts uint64
+}
+
+// Add adds o to s, field by field.
+func (s *Stats) Add(o *Stats) {
+	dst, src := s.Fields(), o.Fields()
+	for i := range dst {
+		*dst[i].Value += *src[i].Value
+	}
+}

@@ -1,0 +1,212 @@
+package tcp
+
+import (
+	"time"
+
+	"github.com/fastpath-tcp/fastpath/plugins"
+	"github.com/fastpath-tcp/fastpath/plugins/rtx"
+	"github.com/fastpath-tcp/fastpath/stack/seq"
+	"github.com/fastpath-tcp/fastpath/stack/wire"
+)
+
+const (
+	never       = plugins.Never
+	corkTimeout = 200 * time.Millisecond
+	rtoMin      = 200 * time.Millisecond
+	rtoMax      = 120 * time.Second
+	rtoInitial  = time.Second
+)
+
+// Timers runs what is due.
+func (e *Engine) Timers() {
+	e.due = e.wheel.Advance(e.now, e.due[:0])
+	for _, slot := range e.due {
+		en := &e.slots[slot]
+		if en.tw != nil {
+			e.dropTimeWait(slot)
+			continue
+		}
+		c := en.conn
+		if c == nil {
+			continue
+		}
+		for k := range numTimers {
+			if c.due[k] <= e.now {
+				c.due[k] = never
+				e.expired(c, k)
+				if c.state == Closed {
+					break
+				}
+			}
+		}
+		if c.state != Closed {
+			if at := c.nextDue(); at < e.wheel.At(slot) {
+				e.wheel.Set(slot, at)
+			}
+		}
+	}
+}
+
+func (e *Engine) expired(c *Conn, k int) {
+	switch k {
+	case timerRtx:
+		e.rtxExpired(c)
+	case timerBackstop:
+		e.backstop(c)
+	case timerHandshake:
+		e.handshakeExpired(c)
+	case timerDelAck:
+		c.ackNow = true
+		c.pingpong = false
+		e.makeReady(c)
+	case timerPersist:
+		e.persistExpired(c)
+	case timerPace:
+		e.makeReady(c)
+	case timerFinWait2:
+		e.destroy(c, OK)
+	case timerKeepalive:
+		e.keepaliveExpired(c)
+	case timerRead:
+		e.env.Wake(&c.Rd)
+	case timerWrite:
+		e.env.Wake(&c.Wr)
+	}
+}
+
+// rtxExpired tells the rtx module that the timer it set has expired, unless the flow has been without progress for too long.
+func (e *Engine) rtxExpired(c *Conn) {
+	if c.log.n == 0 || c.resume[plugins.Rtx] {
+		return
+	}
+	if c.rtxTimer == rtx.TimerRTO && c.stallSince != 0 && e.now.Sub(c.stallSince) >= e.cfg.RetransTimeout {
+		e.Stats.AbortOnTimeout++
+		e.destroy(c, TimedOut) // RFC 9293, 3.8.3 R2
+		return
+	}
+	e.markIfIdleApp(c)
+	ev := e.rtxEvent(c, rtx.EvTimer)
+	ev.Timer, ev.Seq, ev.End, ev.MSS, ev.Wnd = c.rtxTimer, c.sndUna, c.sndNxt, c.mss, c.sndWnd
+	e.armBackstop(c)
+}
+
+// markIfIdleApp marks the flow application-limited before timer work, if it has nothing to send (draft-ietf-ccwg-bbr, 4.1.2.4).
+func (e *Engine) markIfIdleApp(c *Conn) {
+	if c.snd.Tail() == c.off(c.sndNxt) {
+		e.markAppLimited(c)
+	}
+}
+
+// armBackstop sets the time at which the engine itself retransmits if the rtx module says nothing: well after the module's own RTO.
+func (e *Engine) armBackstop(c *Conn) {
+	rto := max(c.stat.rto, c.stat.srtt+max(4*c.stat.rttvar, rtoMin), rtoMin)
+	if c.stat.srtt == 0 {
+		rto = rtoInitial
+	}
+	c.setTimer(timerBackstop, e.now.Add(min(2*rto, rtoMax)<<min(c.backstops, 6)))
+}
+
+// backstop is the engine's own retransmission timeout (RFC 6298, 5.4 to 5.6): the head is sent again, whatever the module does.
+func (e *Engine) backstop(c *Conn) {
+	if c.log.n == 0 {
+		return
+	}
+	if c.stallSince == 0 {
+		c.stallSince = e.now
+	} else if e.now.Sub(c.stallSince) >= e.cfg.RetransTimeout {
+		e.Stats.AbortOnTimeout++
+		e.destroy(c, TimedOut)
+		return
+	}
+	e.Stats.BackstopRTOs++
+	c.backstops++
+	h := c.log.at(0)
+	c.log.lose(seq.Range{Start: h.seq, End: h.end}, c.txID)
+	c.lost.add(seq.Range{Start: h.seq, End: h.end})
+	c.prr.on = false
+	c.cwnd = c.inFlight() + c.mss
+	e.event++
+	c.barrier = e.event
+	e.armBackstop(c)
+	e.makeReady(c)
+}
+
+// armPersist starts zero-window probing (RFC 9293, 3.8.6.1): first after an RTO, then with exponential back-off.
+func (e *Engine) armPersist(c *Conn) {
+	d := max(c.stat.rto, rtoMin)
+	if c.stat.rto == 0 {
+		d = rtoInitial
+	}
+	c.setTimer(timerPersist, e.now.Add(min(d<<min(c.probes, 10), rtoMax)))
+}
+
+// persistProgress is called when the peer has acknowledged and nothing is outstanding: the window may be open again.
+func (e *Engine) persistProgress(c *Conn) {
+	if c.due[timerPersist] != never && c.sndWnd > 0 {
+		c.stopTimer(timerPersist)
+	}
+	if c.state.canSend() {
+		e.makeReady(c)
+	}
+}
+
+func (e *Engine) persistExpired(c *Conn) {
+	if !c.state.canSend() || c.sndNxt != c.sndUna || !e.prepareHeader(c) {
+		return
+	}
+	if c.sndWnd > 0 { // held back by a cork or a small window: the override timeout of RFC 9293, 3.8.6.2.1
+		e.sendHeld(c)
+		return
+	}
+	// The peer answers probes of a closed window as long as it lives, however long that is (RFC 9293, MUST-37). Without answers the
+	// connection ends like one whose segments are lost.
+	if c.probes == 0 {
+		c.probeSince = e.now
+	} else if e.now.Sub(c.probeSince) >= e.cfg.RetransTimeout {
+		e.Stats.AbortOnTimeout++
+		e.destroy(c, TimedOut)
+		return
+	}
+	e.Stats.ZeroWindowProbes++
+	e.emit(c, c.sndUna-1, wire.ACK, 0, 0) // a sequence number that the peer must answer
+	if c.probes < 255 {
+		c.probes++
+	}
+	e.armPersist(c)
+}
+
+// sendHeld sends what a cork or a window smaller than a segment holds back.
+func (e *Engine) sendHeld(c *Conn) {
+	queued := c.snd.Tail() - c.off(c.sndNxt)
+	if n := uint32(min(queued, uint64(c.mss), uint64(c.sndWnd))); n > 0 {
+		e.sendNew(c, n, false)
+	}
+}
+
+func (e *Engine) armKeepalive(c *Conn) {
+	c.setTimer(timerKeepalive, e.now.Add(e.cfg.KeepaliveIdle))
+}
+
+// keepaliveExpired probes an idle peer (RFC 9293, 3.8.4).
+func (e *Engine) keepaliveExpired(c *Conn) {
+	if c.opts.Load()&OptKeepalive == 0 || c.state < Established {
+		return
+	}
+	idle := e.now.Sub(max(c.lastData, c.lastSend, c.openedAt))
+	switch {
+	case c.sndNxt != c.sndUna || idle < e.cfg.KeepaliveIdle && c.keepProbes == 0:
+		c.keepProbes = 0
+		e.armKeepalive(c)
+	case int(c.keepProbes) >= e.cfg.KeepaliveCount:
+		e.Stats.AbortOnTimeout++
+		e.reset(c)
+		e.destroy(c, TimedOut)
+	default:
+		if e.prepareHeader(c) {
+			e.Stats.KeepaliveProbes++
+			e.emit(c, c.sndUna-1, wire.ACK, 0, 0)
+		}
+		c.keepProbes++
+		c.setTimer(timerKeepalive, e.now.Add(e.cfg.KeepaliveEvery))
+	}
+}
