@@ -1,0 +1,237 @@
+package memlink
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/fastpath-tcp/fastpath/plugins"
+	"github.com/fastpath-tcp/fastpath/pmd"
+)
+
+// Counters say what a path did to the frames that its port sent.
+type Counters struct {
+	Frames      uint64 // entered the path
+	Lost        uint64 // by Loss
+	QueueDrops  uint64 // no room in the queue
+	Duplicated  uint64
+	Uncopied    uint64 // not duplicated for want of a buffer
+	Reordered   uint64 // by Reorder
+	Corrupted   uint64
+	Marked      uint64 // CE
+	QueuedBytes uint64 // most that waited for the bottleneck
+	InFlight    int    // on the path now
+}
+
+// path is one impaired direction. The senders' and the receivers' queues share it under its mutex.
+type path struct {
+	timed atomic.Bool
+	lanes []lane // by queue of the receiver
+
+	mu   sync.Mutex
+	cfg  Path
+	draw *draws
+	loss lossModel
+	net  bottleneck
+	last plugins.Time // latest release, for KeepOrder
+	n    Counters
+}
+
+// lane is what travels to one queue of the receiver.
+type lane struct {
+	next atomic.Int64 // earliest release time; changed under the path's mutex
+	line line
+	wake *waker
+	_    [64]byte
+}
+
+func newPath(cfg Path, seed, direction uint64, wakers []*waker) *path {
+	p := &path{lanes: make([]lane, len(wakers)), draw: newDraws(seed, direction)}
+	for i := range p.lanes {
+		p.lanes[i].next.Store(int64(plugins.Never))
+		p.lanes[i].wake = wakers[i]
+	}
+	p.set(cfg)
+	return p
+}
+
+// set changes the path's parameters. What is on its way stays so.
+func (p *path) set(cfg Path) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.cfg = cfg
+	p.loss.set(cfg.Loss)
+	p.net.set(&cfg)
+	if cfg.timed() { // not unset: frames with a release time may be on their way
+		p.timed.Store(true)
+	}
+}
+
+// send puts frames on the path and takes ownership of them. q is the sender's queue.
+func (p *path) send(q *queue, tx []*pmd.Buf, now plugins.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.n.Frames += uint64(len(tx))
+	for _, b := range tx {
+		if p.loss.lost(p.draw) {
+			p.n.Lost++
+			q.drop(b)
+			continue
+		}
+		var twin *pmd.Buf
+		if p.draw.dup.hit(p.cfg.Duplicate) {
+			twin = p.twin(q, b)
+		}
+		p.admit(q, b, now)
+		if twin != nil {
+			p.admit(q, twin, now)
+		}
+	}
+	for i := range p.lanes {
+		l := &p.lanes[i]
+		if next := l.line.next(); next != plugins.Time(l.next.Load()) {
+			l.next.Store(int64(next))
+			l.wake.at(next)
+		}
+	}
+}
+
+// twin copies a frame into a buffer of the sender's pool.
+func (p *path) twin(q *queue, b *pmd.Buf) *pmd.Buf {
+	twin := q.pool.Get()
+	if twin == nil || !twin.Append(b.Bytes()) {
+		p.n.Uncopied++
+		if twin != nil {
+			q.drop(twin)
+		}
+		return nil
+	}
+	p.n.Duplicated++
+	return twin
+}
+
+// admit takes one frame through the bottleneck and onto the wire.
+func (p *path) admit(q *queue, b *pmd.Buf, now plugins.Time) {
+	at, mark, ok := p.net.enter(b.Len(), now)
+	if !ok {
+		p.n.QueueDrops++
+		q.drop(b)
+		return
+	}
+	p.n.QueuedBytes = max(p.n.QueuedBytes, uint64(p.net.bytes))
+	if mark && markCE(b.Bytes()) {
+		p.n.Marked++
+	}
+	if p.draw.corrupt.hit(p.cfg.Corrupt) && corrupt(b.Bytes(), p.cfg.CorruptFrom, p.cfg.CorruptBits, &p.draw.corrupt) {
+		p.n.Corrupted++
+	}
+	at = at.Add(p.delay())
+	if p.cfg.KeepOrder {
+		at = max(at, p.last)
+		p.last = at
+	}
+	if p.draw.reorder.hit(p.cfg.Reorder) {
+		p.n.Reordered++
+		at = at.Add(p.cfg.ReorderDelay)
+	}
+	p.lanes[q.steer(b)].line.push(at, b)
+}
+
+// delay draws the propagation delay of a frame.
+func (p *path) delay() time.Duration {
+	d, j := p.cfg.Delay, p.cfg.Jitter
+	if j == 0 {
+		return d
+	}
+	return d - j + time.Duration(p.draw.jitter.below(2*uint64(j)+1))
+}
+
+// receive takes what has been released to queue i by now.
+func (p *path) receive(i int, rx []*pmd.Buf, now plugins.Time) int {
+	l := &p.lanes[i]
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n := 0
+	for n < len(rx) && l.line.len() > 0 && l.line.next() <= now {
+		rx[n] = l.line.pop()
+		n++
+	}
+	l.next.Store(int64(l.line.next()))
+	return n
+}
+
+func (p *path) counters() Counters {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	c := p.n
+	for i := range p.lanes {
+		c.InFlight += p.lanes[i].line.len()
+	}
+	return c
+}
+
+// bottleneck serves frames at a rate from a bounded queue.
+type bottleneck struct {
+	rate                uint64 // bits/s
+	overhead            int
+	maxBytes, maxFrames int
+	markBytes, marks    int
+
+	busy plugins.Time // when the last frame has been served
+	rest uint64       // of the division that gave busy, in bits·ns/s
+
+	wait  []served // a ring of the frames that wait; its length is a power of two
+	head  int
+	n     int
+	bytes int
+}
+
+type served struct {
+	at    plugins.Time
+	bytes int
+}
+
+func (k *bottleneck) set(p *Path) {
+	if k.rate != p.Rate {
+		k.rest = 0
+	}
+	k.rate, k.overhead = p.Rate, p.Overhead
+	k.maxBytes, k.maxFrames, k.markBytes, k.marks = p.QueueBytes, p.QueueFrames, p.MarkBytes, p.MarkFrames
+}
+
+// enter says when a frame of n bytes that comes now has been served, and whether it is to be marked; ok is false if it is dropped.
+func (k *bottleneck) enter(n int, now plugins.Time) (at plugins.Time, mark, ok bool) {
+	if k.rate == 0 {
+		return max(now, k.busy), false, true // busy: what waited before the rate was lifted goes first
+	}
+	for k.n > 0 && k.wait[k.head].at <= now {
+		k.bytes -= k.wait[k.head].bytes
+		k.head = (k.head + 1) & (len(k.wait) - 1)
+		k.n--
+	}
+	if k.maxBytes > 0 && k.bytes+n > k.maxBytes || k.maxFrames > 0 && k.n >= k.maxFrames {
+		return 0, false, false
+	}
+	mark = k.markBytes > 0 && k.bytes >= k.markBytes || k.marks > 0 && k.n >= k.marks
+	if k.busy < now {
+		k.busy, k.rest = now, 0
+	}
+	// The time is exact: what a division leaves over is carried into the next.
+	work := uint64(n+k.overhead)*8*uint64(time.Second) + k.rest
+	k.busy, k.rest = k.busy.Add(time.Duration(work/k.rate)), work%k.rate
+	k.push(served{k.busy, n})
+	return k.busy, mark, true
+}
+
+func (k *bottleneck) push(s served) {
+	if k.n == len(k.wait) {
+		bigger := make([]served, max(64, 2*len(k.wait)))
+		for i := range k.n {
+			bigger[i] = k.wait[(k.head+i)&(len(k.wait)-1)]
+		}
+		k.wait, k.head = bigger, 0
+	}
+	k.wait[(k.head+k.n)&(len(k.wait)-1)] = s
+	k.n++
+	k.bytes += s.bytes
+}
