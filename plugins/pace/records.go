@@ -27,7 +27,7 @@ type Event struct {
 	Cwnd     uint32
 	Ssthresh uint32
 	Rate     uint64 // congestion control's rate, payload bytes/s; 0: derive from window and SRTT; Unlimited: unpaced
-	MaxRate  uint64 // the connection's own maximum, payload bytes/s; Unlimited if none
+	MaxRate  uint64 // the connection's own maximum, payload bytes/s; Unlimited or 0 if none
 	SRTT     time.Duration
 }
 
