@@ -25,11 +25,11 @@ type Ready struct {
 // if the packet is for us; then a request for us is answered. A sender address of 0.0.0.0 is a probe (RFC 5227, 2.1.1): it is
 // answered, and nothing is learned.
 func (c *Cache) Input(now plugins.Time, a *wire.ARP) (out Output, send bool, ready Ready) {
-	spa := wire.AddrFrom4(a.SPA)
 	if a.SHA == c.cfg.MAC {
 		return out, false, ready // our own, come back
 	}
-	if a.SHA.IsMulticast() || a.SHA == (wire.MAC{}) || spa.IsMulticast() || a.SPA[0] >= 240 || a.SPA[0] == 127 {
+	probe := a.SPA == [4]byte{}
+	if a.SHA.IsMulticast() || a.SHA == (wire.MAC{}) || a.SPA[0] >= 224 || a.SPA[0] == 127 || a.SPA[0] == 0 && !probe {
 		c.stats.Ignored++
 		return out, false, ready
 	}
@@ -38,8 +38,8 @@ func (c *Cache) Input(now plugins.Time, a *wire.ARP) (out Output, send bool, rea
 		return out, send, ready
 	}
 	mine := c.local(a.TPA) != nil
-	if a.SPA != [4]byte{} {
-		ready = c.learn(now, a, spa, mine)
+	if !probe {
+		ready = c.learn(now, a, wire.AddrFrom4(a.SPA), mine)
 	}
 	if mine && a.Op == wire.ARPRequest {
 		c.stats.Replies++
@@ -92,8 +92,8 @@ func (c *Cache) learn(now plugins.Time, a *wire.ARP, spa wire.Addr, mine bool) (
 	return ready
 }
 
-// conflict defends one of our addresses, which somebody else uses: one announcement, unless we did that within
-// DEFEND_INTERVAL (RFC 5227, 2.4 (b): we keep the address, as a server that was configured with it must).
+// conflict defends one of our addresses, which somebody else uses: one announcement per DEFEND_INTERVAL. We keep the
+// address, because we were configured with it (RFC 5227, 2.4 (c)).
 func (c *Cache) conflict(now plugins.Time, l *local) (out Output, send bool) {
 	c.stats.Conflicts++
 	if now < l.defended.Add(defendInterval) {

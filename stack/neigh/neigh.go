@@ -78,8 +78,8 @@ type Stats struct {
 	Resolved  uint64 // incomplete entries that were answered
 	Failed    uint64 // entries removed because nobody answered
 	Evicted   uint64 // entries removed to make room
-	Full      uint64 // lookups refused: all entries are incomplete
-	Dropped   uint64 // waiting packets pushed out by later ones
+	Full      uint64 // lookups refused: no entry can be evicted
+	Dropped   uint64 // packets that could not wait, or were pushed out by later ones
 	Changed   uint64 // known neighbours that changed their address
 	Locked    uint64 // changes ignored within LockTime
 	Conflicts uint64 // others that use one of our addresses
@@ -98,6 +98,7 @@ type entry struct {
 	confirmed plugins.Time // Reachable: until when
 	used      plugins.Time // last use
 	updated   plugins.Time // last time that mac was set
+	asked     plugins.Time // last request
 }
 
 type local struct {
@@ -115,7 +116,6 @@ type Cache struct {
 	free    []uint32
 	wheel   *timer.Wheel
 	due     []uint32
-	redo    []uint32 // due, but Poll's output was full
 	locals  []local
 	rng     *rand.Rand
 	stats   Stats
@@ -175,7 +175,7 @@ func (e *entry) at(now plugins.Time) State {
 }
 
 // Lookup returns the entry of a next hop, on link and of IPv4. If there is none it makes one, whose request is then due at
-// once. ok is false if the cache is full of incomplete entries.
+// once. ok is false if the cache is full and no entry can be evicted.
 func (c *Cache) Lookup(a wire.Addr, now plugins.Time) (r Ref, ok bool) {
 	if i, ok := c.index[a]; ok {
 		return Ref{i, c.entries[i].gen}, true
@@ -255,10 +255,12 @@ func (c *Cache) stale(i uint32, now plugins.Time) {
 func (c *Cache) Enqueue(r Ref, b *pmd.Buf) (dropped *pmd.Buf) {
 	b.Next = nil
 	if r.Idx == 0 || int(r.Idx) >= len(c.entries) {
+		c.stats.Dropped++
 		return b
 	}
 	e := &c.entries[r.Idx]
 	if e.gen != r.Gen || e.state != Incomplete {
+		c.stats.Dropped++
 		return b
 	}
 	if e.head == nil {
@@ -319,18 +321,18 @@ func (c *Cache) alloc(a wire.Addr, now plugins.Time) uint32 {
 		c.free = c.free[:len(c.free)-1]
 	}
 	e := &c.entries[i]
-	*e = entry{addr: a, gen: e.gen + 1, used: now, updated: now - plugins.Time(LockTime)}
+	*e = entry{addr: a, gen: e.gen + 1, used: now, updated: now.Add(-LockTime), asked: now.Add(-RetransTime)}
 	c.index[a] = i
 	return i
 }
 
 // victim chooses the entry to evict: a stale one before others, then the one that was not used for longest, then the lowest
-// index. Incomplete ones stay: forgetting them would let us ask for them again too soon.
+// index. Incomplete ones and those asked within a second stay: to forget them would let us ask again too soon.
 func (c *Cache) victim(now plugins.Time) (best uint32) {
 	bestStale := false
 	for i := 1; i < len(c.entries); i++ {
 		e := &c.entries[i]
-		if e.state == Free || e.state == Incomplete {
+		if e.state == Free || e.state == Incomplete || now-e.asked < plugins.Time(RetransTime) {
 			continue
 		}
 		stale := e.at(now) == Stale

@@ -11,9 +11,6 @@ import (
 
 // Deadline is the next time at which Poll has work; Never if there is none.
 func (c *Cache) Deadline() plugins.Time {
-	if len(c.redo) > 0 {
-		return 0
-	}
 	t := c.wheel.Next()
 	for i := range c.locals {
 		t = min(t, c.locals[i].due)
@@ -36,9 +33,7 @@ func (c *Cache) Poll(now plugins.Time, out []Output) (n int, failed *pmd.Buf) {
 			}
 		}
 	}
-	c.due = append(c.due[:0], c.redo...)
-	c.redo = c.redo[:0]
-	c.due = c.wheel.Advance(now, c.due)
+	c.due = c.wheel.Advance(now, c.due[:0])
 	for _, i := range c.due {
 		e := &c.entries[i]
 		switch e.state {
@@ -51,12 +46,13 @@ func (c *Cache) Poll(now plugins.Time, out []Output) (n int, failed *pmd.Buf) {
 				continue
 			}
 			if n == len(out) {
-				c.redo = append(c.redo, i)
+				c.wheel.Set(i, now)
 				continue
 			}
 			out[n] = c.request(e)
 			n++
 			e.tries++
+			e.asked = now
 			c.wheel.Set(i, now.Add(RetransTime))
 		case Reachable, Stale:
 			if now-e.used >= plugins.Time(StaleTime) {
