@@ -1,0 +1,45 @@
+// Package dpdk drives ports through DPDK (libdpdk 22.11) and the packages of github.com/yerden/go-dpdk. All that needs libdpdk
+// carries the build tag dpdk; without it Open returns ErrNotBuilt. `go build -tags dpdk` needs pkg-config and no environment
+// variables.
+//
+// # Devices
+//
+// A port is a virtual device or a PCI device that is bound to vfio-pci or uio_pci_generic. Examples of Config.Vdev:
+//
+//	net_af_packet0,iface=veth1           a kernel interface, in the network namespace of the thread that calls Open
+//	net_tap0,iface=fp0                   a new tap interface
+//	net_virtio_user0,path=/run/vhost.sock  a vhost-user backend
+//	net_memif0,role=client,id=0          shared memory
+//	net_null0, net_ring0                 nothing at all; a loopback
+//
+// Devices are attached when their port opens and detached when it closes, so a process can open and close them at will. EAL is
+// started by the first Open and ended by Shutdown. It neither needs a hugetlbfs mount nor leaves files behind (--in-memory
+// with hugepages, --no-shconf without).
+//
+// # net_af_packet
+//
+// The PMD copies frames to and from rings that it shares with the kernel. The kernel's side must hand it ordinary frames: on a
+// veth pair, the peer's transmit offloads have to be off (ethtool -K PEER tx off tso off gso off), since the PMD passes neither
+// unfinished checksums nor frames larger than its ring's. The interface should have no address in the kernel and IPv6 disabled,
+// for what the kernel itself sends from it is received too. The PMD rejects an MTU above 1500.
+//
+// While the ring is full and the socket not writable, the PMD would wait inside the burst, without a limit. The driver finds the
+// PMD's sockets, which it recognises by interface among those that appeared while the device was attached, and asks the kernel
+// before each burst. They serve as wake descriptors as well, and give the link's state and the kernel's drop count, of which the
+// PMD says nothing.
+//
+// # Buffers
+//
+// A queue's buffers are the mbufs of its own mempool, wrapped one to one. Buffers go back and forth between pool and mempool
+// within Poll: above Pool.High it gives some back, below Pool.Low it fetches some, and when the mempool runs dry it shares what
+// is left, so that reception does not starve. Frames from other pools are copied into the queue's buffers.
+//
+// Poll takes up to 64 frames, fewer with PMDs that spend microseconds on each, into a stage from which the PMD is served in the
+// same call. What the PMD refuses waits there for the next Poll, so that TxRoom holds for every PMD. A transmitted buffer belongs
+// to DPDK until the PMD frees its mbuf.
+//
+// # Wake descriptors
+//
+// Only net_af_packet has them. DPDK offers receive interrupts for net_virtio_user, but its driver has to be told in the port's
+// configuration, which go-dpdk's options do not cover; null, ring, tap and memif have none. WakeFD is then -1.
+package dpdk

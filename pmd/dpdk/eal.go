@@ -1,0 +1,226 @@
+//go:build dpdk
+
+package dpdk
+
+/*
+#include <stdlib.h>
+#include <rte_dev.h>
+#include <rte_eal.h>
+#include <rte_errno.h>
+#include "shim.h"
+
+static int hotplug_add(const char *bus, const char *name, const char *args)
+{
+	return rte_eal_hotplug_add(bus, name, args);
+}
+*/
+import "C"
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"unsafe"
+
+	"github.com/yerden/go-dpdk/eal"
+	"golang.org/x/sys/unix"
+)
+
+// Available reports whether the program was built with DPDK.
+const Available = true
+
+const defaultMemory = 256 << 20
+
+// environment is EAL's state. mu is held through every change of DPDK's devices: DPDK asks for that.
+var environment struct {
+	mu      sync.Mutex
+	started bool
+	ended   bool
+	pci     bool
+	err     error    // of the start, which cannot be tried again
+	open    []string // devices of open ports
+}
+
+// start starts EAL unless it runs. The caller holds mu.
+func start(e *EAL, d device) error {
+	env := &environment
+	switch {
+	case env.ended:
+		return ErrShutdown
+	case env.err != nil:
+		return env.err
+	case env.started:
+		return nil
+	}
+	args, setting, err := e.args(d)
+	if err != nil {
+		return err
+	}
+	if C.fp_log_open() != 0 {
+		return &Error{Op: "cannot divert DPDK's log", Err: syscall.ENOMEM}
+	}
+	mark := C.fp_log_mark()
+	if _, err := eal.Init(args); err != nil {
+		env.err = &Error{Op: "EAL does not start with " + strings.Join(args[1:], " "), Setting: setting, Err: err, Log: logSince(mark)}
+		return env.err
+	}
+	// EAL makes this folder in any case, and puts nothing into it with the arguments above.
+	if dir := C.GoString(C.rte_eal_get_runtime_dir()); os.Remove(dir) == nil {
+		os.Remove(filepath.Dir(dir)) // fails while other DPDK processes have theirs in it
+	}
+	env.started, env.pci = true, len(e.pci(d)) > 0
+	return nil
+}
+
+func (e *EAL) pci(d device) []string {
+	if len(e.PCI) == 0 && d.bus == "pci" {
+		return []string{d.name}
+	}
+	return e.PCI
+}
+
+// args builds EAL's command line, and names the setting that is most likely wrong if EAL refuses it.
+func (e *EAL) args(d device) (args []string, setting string, err error) {
+	cpus, err := allowedCPUs()
+	if err != nil {
+		return nil, "", err
+	}
+	// One lcore that may run on all CPUs of the process: workers are goroutines, not EAL threads.
+	args = []string{"fastpath", "--lcores", "0@(" + cpus + ")", "--no-telemetry"}
+	prefix := e.FilePrefix
+	if prefix == "" {
+		prefix = "fastpath-" + strconv.Itoa(os.Getpid())
+	}
+	args = append(args, "--file-prefix", prefix)
+	memory := e.Memory
+	if memory == 0 {
+		memory = defaultMemory
+	}
+	free := freeHugepages()
+	huge := e.Hugepages == HugepagesRequire || e.Hugepages != HugepagesOff && free >= memory
+	switch e.Hugepages {
+	case "", HugepagesAuto, HugepagesOff:
+	case HugepagesRequire:
+		if free < memory {
+			return nil, "", &Error{Setting: fmt.Sprintf("hugepages = %q, memory = %d", e.Hugepages, memory),
+				Op: fmt.Sprintf("%d MB of hugepages are free", free>>20), Err: syscall.ENOMEM}
+		}
+	default:
+		return nil, "", &Error{Setting: quoted("hugepages", e.Hugepages), Op: "want auto, require or off", Err: syscall.EINVAL}
+	}
+	if huge {
+		// No files; one descriptor for all memory, since a vhost-user backend takes eight at most.
+		args = append(args, "--in-memory", "--single-file-segments")
+		setting = quoted("hugepages", e.Hugepages)
+	} else {
+		args = append(args, "--no-shconf", "--no-huge", "-m", strconv.FormatInt(memory>>20, 10))
+		setting = fmt.Sprintf("memory = %d", memory)
+	}
+	pci := e.pci(d)
+	if len(pci) == 0 {
+		args = append(args, "--no-pci")
+	}
+	for _, addr := range pci {
+		args = append(args, "-a", addr)
+	}
+	if len(e.Args) > 0 {
+		setting = fmt.Sprintf("args = %q", e.Args)
+	}
+	return append(args, e.Args...), setting, nil
+}
+
+// allowedCPUs lists the CPUs that the process may use, "0,1,5".
+func allowedCPUs() (string, error) {
+	var set unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &set); err != nil {
+		return "", fmt.Errorf("dpdk: affinity of the process: %w", err)
+	}
+	var list []string
+	for cpu := range len(set) * 64 {
+		if set.IsSet(cpu) {
+			list = append(list, strconv.Itoa(cpu))
+		}
+	}
+	return strings.Join(list, ","), nil
+}
+
+// freeHugepages is the size of all free hugepages in bytes.
+func freeHugepages() (n int64) {
+	dirs, _ := filepath.Glob("/sys/kernel/mm/hugepages/hugepages-*kB")
+	for _, dir := range dirs {
+		var kb, pages int64
+		fmt.Sscanf(filepath.Base(dir), "hugepages-%dkB", &kb)
+		b, err := os.ReadFile(filepath.Join(dir, "free_hugepages"))
+		if err != nil {
+			continue
+		}
+		fmt.Sscan(string(b), &pages)
+		n += kb << 10 * pages
+	}
+	return n
+}
+
+// attach makes DPDK probe the device, in the caller's network namespace. The caller holds mu.
+func attach(c *Config, d device) error {
+	if d.bus == "pci" && !environment.pci {
+		return &Error{Port: c.Name, Setting: c.deviceValue(), Op: "EAL was started without the PCI bus; list the device in EAL.PCI", Err: syscall.ENODEV}
+	}
+	bus, name, args := C.CString(d.bus), C.CString(d.name), C.CString(d.args)
+	defer C.free(unsafe.Pointer(bus))
+	defer C.free(unsafe.Pointer(name))
+	defer C.free(unsafe.Pointer(args))
+	mark := C.fp_log_mark()
+	if rc := C.hotplug_add(bus, name, args); rc < 0 {
+		return &Error{Port: c.Name, Setting: c.deviceValue(), Op: "DPDK cannot attach the device", Err: syscall.Errno(-rc), Log: logSince(mark)}
+	}
+	return nil
+}
+
+// detach undoes attach. The caller holds mu.
+func detach(d device) error {
+	bus, name := C.CString(d.bus), C.CString(d.name)
+	defer C.free(unsafe.Pointer(bus))
+	defer C.free(unsafe.Pointer(name))
+	mark := C.fp_log_mark()
+	if rc := C.rte_eal_hotplug_remove(bus, name); rc < 0 {
+		return &Error{Port: d.name, Op: "DPDK cannot detach the device", Err: syscall.Errno(-rc), Log: logSince(mark)}
+	}
+	return nil
+}
+
+// logSince returns the last lines that DPDK logged since mark.
+func logSince(mark C.uint64_t) []string {
+	const most = 12
+	buf := make([]byte, 8<<10)
+	n := C.fp_log_since(mark, (*C.char)(unsafe.Pointer(&buf[0])), C.size_t(len(buf)))
+	var lines []string
+	for l := range strings.Lines(string(buf[:n])) {
+		if l = strings.TrimSpace(l); l != "" {
+			lines = append(lines, l)
+		}
+	}
+	return lines[max(0, len(lines)-most):]
+}
+
+// Shutdown ends EAL, at the end of the process. All ports must be closed.
+func Shutdown() error {
+	env := &environment
+	env.mu.Lock()
+	defer env.mu.Unlock()
+	if len(env.open) > 0 {
+		return fmt.Errorf("dpdk: shutdown while ports are open: %s", strings.Join(env.open, ", "))
+	}
+	if !env.started || env.ended {
+		return nil
+	}
+	env.ended = true
+	if err := eal.Cleanup(); err != nil && !errors.Is(err, syscall.ENOTSUP) {
+		return fmt.Errorf("dpdk: EAL cleanup: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,14 @@
+//go:build !dpdk
+
+package dpdk
+
+import "github.com/fastpath-tcp/fastpath/pmd"
+
+// Available reports whether the program was built with DPDK.
+const Available = false
+
+// Open returns ErrNotBuilt.
+func Open(Config) (pmd.Port, error) { return nil, ErrNotBuilt }
+
+// Shutdown does nothing.
+func Shutdown() error { return nil }
