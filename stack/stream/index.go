@@ -49,3 +49,9 @@ func (x *index) search(off uint64) int {
 	q := x.c[x.lo:]
 	return x.lo + sort.Search(len(q), func(i int) bool { return q[i].End > off })
 }
+
+// clear empties x and keeps its memory.
+func (x *index) clear() {
+	clear(x.c)
+	x.c, x.lo = x.c[:0], 0
+}

@@ -261,19 +261,39 @@ func (r *Ranges) Recent(dst []seq.Range, base uint32) (n int) {
 			n++
 		}
 	}
+	if n < len(dst) && n < s.len() {
+		n = s.others(dst, n, base)
+	}
+	return n
+}
+
+// others adds ranges that are not among the recent ones to dst[n:], the lowest first.
+func (s *rangeSet) others(dst []seq.Range, n int, base uint32) int {
+	known := n
+	s.all(func(t Range) bool {
+		b := seq.Range{Start: base + uint32(t.Start), End: base + uint32(t.End)}
+		if !slices.Contains(dst[:known], b) {
+			dst[n] = b
+			n++
+		}
+		return n < len(dst)
+	})
 	return n
 }
 
 // All calls f with each range in order until it returns false.
 func (r *Ranges) All(f func(Range) bool) {
-	if r.s == nil {
+	if r.s != nil {
+		r.s.all(f)
+	}
+}
+
+func (s *rangeSet) all(f func(Range) bool) {
+	if s.inTree() {
+		s.tree.Ascend(f)
 		return
 	}
-	if r.s.inTree() {
-		r.s.tree.Ascend(f)
-		return
-	}
-	for _, x := range r.s.list {
+	for _, x := range s.list {
 		if !f(x) {
 			return
 		}

@@ -190,12 +190,23 @@ func (r *Recv) Prune() (freed int) {
 			freed += len(c.Mem)
 			r.arena.Put(c)
 		}
-		r.far = nil
+		r.far.clear()
 	}
-	if tail, state := r.tail.load(); state == busy {
-		r.last.Fill = max(tail, r.last.Start)
-		r.settle(tail)
+	tail, state := r.tail.load()
+	if state != busy {
+		return freed
 	}
+	// The application does not look behind wr before more is committed: wr ends above the tail, or is the last.
+	c := r.wr.Next.Load()
+	r.wr.Next.Store(nil)
+	for r.last = r.wr; c != nil; {
+		next := c.Next.Load()
+		freed += len(c.Mem)
+		r.arena.Put(c)
+		c = next
+	}
+	r.last.Fill = tail
+	r.settle(tail)
 	return freed
 }
 
@@ -214,7 +225,7 @@ func (r *Recv) Peek() []byte {
 // Discard consumes n bytes, at most what is committed. The application calls it.
 func (r *Recv) Discard(n int) { r.consume(nil, n) }
 
-// Read copies committed bytes to p, consumes them, and returns how many. The application calls it.
+// Read copies committed bytes to p, consumes them, and returns how many; 0 if there are none. The application calls it.
 func (r *Recv) Read(p []byte) int { return r.consume(p, len(p)) }
 
 // consume consumes n bytes, and copies them to p if that is not nil.
@@ -222,6 +233,7 @@ func (r *Recv) consume(p []byte, n int) int {
 	head, tail := r.head.Load(), r.Tail()
 	n = int(min(uint64(n), tail-head))
 	if n <= 0 {
+		r.release(head, tail, r.rd)
 		return 0
 	}
 	var c *mem.Chunk
@@ -241,11 +253,20 @@ func (r *Recv) consume(p []byte, n int) int {
 		}
 	}
 	r.head.Store(head)
-	if head == tail && r.tail.change(head, none) {
-		r.arena.Put(c)
-		r.rd = nil
-	}
+	r.release(head, tail, c)
 	return n
+}
+
+// release frees the chain, which begins with c, if everything is read and the worker does not use it.
+func (r *Recv) release(head, tail uint64, c *mem.Chunk) {
+	if head != tail || !r.tail.change(head, none) {
+		return
+	}
+	if c == nil {
+		c = r.first
+	}
+	freeChain(r.arena, c)
+	r.rd = nil
 }
 
 // at returns the chunk of head, which is committed, and frees the one before it.
