@@ -310,15 +310,21 @@ func TestTooManyClients(t *testing.T) {
 }
 
 func TestDenied(t *testing.T) {
-	s, path := start(t, &fake{})
-	var seen unix.Ucred
-	s.allow = func(c *unix.Ucred) bool { seen = *c; return false }
-	err := dial(t, path).Call(t.Context(), OpInfo, nil, nil)
+	path := filepath.Join(t.TempDir(), "s")
+	s, err := Listen(path, &fake{}, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	creds := make(chan unix.Ucred, 1)
+	s.allow = func(c *unix.Ucred) bool { creds <- *c; return false }
+	go s.Serve()
+	defer s.Close()
+	err = dial(t, path).Call(t.Context(), OpInfo, nil, nil)
 	var e *Error
 	if !errors.As(err, &e) || e.Code != CodeDenied {
 		t.Errorf("denied user: %v", err)
 	}
-	if int(seen.Pid) != os.Getpid() || int(seen.Uid) != os.Getuid() {
+	if seen := <-creds; int(seen.Pid) != os.Getpid() || int(seen.Uid) != os.Getuid() {
 		t.Errorf("credentials %+v", seen)
 	}
 	me := uint32(os.Geteuid())
