@@ -56,7 +56,7 @@ func Open(name string, changed func()) (*Link, error) {
 	if l.ns, err = netns.Get(); err != nil {
 		return nil, fmt.Errorf("own network namespace: %w", err)
 	}
-	updates, stop, err := l.subscribe()
+	updates, stop, err := l.subscribe(netns.None())
 	if err != nil {
 		l.ns.Close()
 		return nil, fmt.Errorf("interface %q: watch its state: %w", name, err)
@@ -75,14 +75,15 @@ func (l *Link) Close() {
 	l.ns.Close()
 }
 
-// subscribe asks for the link's changes and then reads its state, so that no change is missed.
-func (l *Link) subscribe() (<-chan netlink.LinkUpdate, chan struct{}, error) {
+// subscribe asks for the link's changes and then reads its state, so that no change is missed. It does so in the namespace ns; None is
+// the calling thread's.
+func (l *Link) subscribe(ns netns.NsHandle) (<-chan netlink.LinkUpdate, chan struct{}, error) {
 	updates, stop := make(chan netlink.LinkUpdate), make(chan struct{})
-	o := netlink.LinkSubscribeOptions{Namespace: &l.ns, ErrorCallback: func(error) {}}
+	o := netlink.LinkSubscribeOptions{Namespace: &ns, ErrorCallback: func(error) {}}
 	if err := netlink.LinkSubscribeWithOptions(updates, stop, o); err != nil {
 		return nil, nil, err
 	}
-	if err := l.refresh(); err != nil {
+	if err := l.refresh(ns); err != nil {
 		close(stop)
 		for range updates {
 		}
@@ -91,15 +92,27 @@ func (l *Link) subscribe() (<-chan netlink.LinkUpdate, chan struct{}, error) {
 	return updates, stop, nil
 }
 
-func (l *Link) refresh() error {
-	h, err := netlink.NewHandleAt(l.ns)
+// again is subscribe on any thread. A process that may not change its namespace must not try to, and is in that of the link.
+func (l *Link) again() (<-chan netlink.LinkUpdate, chan struct{}, error) {
+	here, err := netns.Get()
+	if err != nil {
+		return nil, nil, err
+	}
+	defer here.Close()
+	if here.Equal(l.ns) {
+		return l.subscribe(netns.None())
+	}
+	return l.subscribe(l.ns)
+}
+
+func (l *Link) refresh(ns netns.NsHandle) error {
+	h, err := netlink.NewHandleAt(ns)
 	if err != nil {
 		return err
 	}
 	defer h.Close()
 	found, err := h.LinkByIndex(l.Index)
 	if err != nil {
-		l.up.Store(false)
 		return err
 	}
 	l.up.Store(running(found.Attrs()))
@@ -121,7 +134,7 @@ func (l *Link) watch(updates <-chan netlink.LinkUpdate, stop chan struct{}, chan
 			return
 		}
 		var err error
-		if updates, stop, err = l.subscribe(); err != nil {
+		if updates, stop, err = l.again(); err != nil {
 			l.up.Store(false) // the interface is gone
 			return
 		}

@@ -79,7 +79,7 @@ func Transmit(hdr, frame []byte, b *pmd.Buf) bool {
 			h = Header{Flags: NeedsCsum, CsumStart: uint16(l4), CsumOffset: tcpCsumOffset}
 		}
 	}
-	h.HdrLen = uint16(len(frame)) // all of it is to lie in the kernel's linear memory: see package afpacket on copies
+	h.HdrLen = uint16(len(frame)) // the kernel copies it in one piece: see package afpacket on copies
 	h.Put(hdr)
 	return true
 }

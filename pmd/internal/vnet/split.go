@@ -29,8 +29,8 @@ const (
 	flagCWR = 0x80
 )
 
-// layers finds the IP header behind VLAN tags.
-func layers(frame []byte) (ethertype uint16, l3 int) {
+// network finds the IP header behind VLAN tags.
+func network(frame []byte) (ethertype uint16, l3 int) {
 	l3 = 12
 	for l3+2 <= len(frame) {
 		ethertype = binary.BigEndian.Uint16(frame[l3:])
@@ -55,7 +55,7 @@ func RxFlags(h Header, frame []byte) uint16 {
 	default:
 		return 0
 	}
-	switch t, l3 := layers(frame); t {
+	switch t, l3 := network(frame); t {
 	case etherIPv4:
 		if len(frame) < l3+20 {
 			return 0
@@ -97,7 +97,7 @@ func (s *Splitter) Start(h Header, frame []byte, room int) error {
 	if h.Flags&(NeedsCsum|DataValid) == 0 {
 		return ErrNoCsum
 	}
-	t, l3 := layers(frame)
+	t, l3 := network(frame)
 	n.l3 = l3
 	switch kind := h.GSOType &^ GSOECN; {
 	case kind == GSOTCPv4 && t == etherIPv4:
