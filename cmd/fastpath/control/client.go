@@ -64,6 +64,12 @@ func (c *Client) Stream(ctx context.Context, op string, args any, item func(json
 	if err != nil {
 		return err
 	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if _, err := c.c.Write(append(b, '\n')); err != nil && !errors.Is(err, unix.EPIPE) { // EPIPE: the reason may be there to read
+		return c.failed(ctx, err)
+	}
 	stop := context.AfterFunc(ctx, func() {
 		if item != nil {
 			_ = c.c.CloseWrite()
@@ -73,9 +79,6 @@ func (c *Client) Stream(ctx context.Context, op string, args any, item func(json
 		}
 	})
 	defer stop()
-	if _, err := c.c.Write(append(b, '\n')); err != nil && !errors.Is(err, unix.EPIPE) { // EPIPE: the reason may be there to read
-		return c.failed(ctx, err)
-	}
 	for {
 		line, err := c.line()
 		if err != nil {

@@ -198,9 +198,11 @@ func TestStreamEndedByClient(t *testing.T) {
 		t.Errorf("%d frames, %+v, %v", n, sum, err)
 	}
 	ctx, cancel = context.WithCancel(t.Context())
-	cancel()
-	if err := dial(t, path).Stream(ctx, OpEvents, EventsRequest{Follow: true}, func(json.RawMessage) error { return nil }, nil); err != nil {
+	if err := dial(t, path).Stream(ctx, OpEvents, EventsRequest{Follow: true, Last: 1}, func(json.RawMessage) error { cancel(); return nil }, nil); err != nil {
 		t.Errorf("events: %v", err)
+	}
+	if err := dial(t, path).Stream(ctx, OpEvents, EventsRequest{}, nil, nil); !errors.Is(err, context.Canceled) {
+		t.Errorf("canceled before: %v", err)
 	}
 }
 
