@@ -80,6 +80,12 @@ type Remote interface {
 	Room() int
 }
 
+// SwapReport tells what a change of module did.
+type SwapReport struct {
+	Flows int           // flows that were moved
+	Gap   time.Duration // the longest loop-boundary work of any worker
+}
+
 // Kind is one of the three questions that a worker asks of modules.
 type Kind uint8
 

@@ -1,7 +1,6 @@
 package host
 
 import (
-	"time"
 
 	"github.com/fastpath-tcp/fastpath/plugins"
 )
@@ -25,10 +24,7 @@ type Engine interface {
 }
 
 // SwapReport tells what a change of module did.
-type SwapReport struct {
-	Flows int           // flows that were moved
-	Gap   time.Duration // the longest loop-boundary work of any worker
-}
+type SwapReport = plugins.SwapReport
 
 // FlowCounter is what an Engine may offer besides: the number of flows that the module at index serves.
 type FlowCounter interface {

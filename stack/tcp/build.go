@@ -18,20 +18,17 @@ const (
 	maxSACKLen = 36
 )
 
-// prepareHeader fills in the connection's header template when the link address is known. The engine asks the worker again
-// whenever a neighbour changed.
+// prepareHeader makes sure that the connection's header template has the present link address of the next hop.
 func (e *Engine) prepareHeader(c *Conn) bool {
-	gen := e.env.NeighGen()
-	if c.hdrOK && c.neighGen == gen {
-		return true
-	}
-	mac, ok := e.env.NextHop(c.Tuple.Remote)
+	mac, ok := e.env.Link.Resolve(&c.neigh, c.Tuple.Remote)
 	if !ok {
-		c.hdrOK = false
 		return false
 	}
+	if c.hdrOK && mac == wire.MAC(c.hdr[:6]) {
+		return true
+	}
 	e.template(&c.hdr, &c.Tuple, mac)
-	c.neighGen, c.hdrOK = gen, true
+	c.hdrOK = true
 	c.ipSum = reduce(wire.Sum(c.hdr[wire.EthLen:tcpAt], 0))
 	c.tcpSum = reduce(wire.Sum(c.hdr[tcpAt:], wire.PseudoSum(c.Tuple.Local, c.Tuple.Remote, wire.ProtoTCP, 0)))
 	return true

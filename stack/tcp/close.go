@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 
 	"github.com/fastpath-tcp/fastpath/plugins"
+	"github.com/fastpath-tcp/fastpath/stack/neigh"
 	"github.com/fastpath-tcp/fastpath/stack/seq"
 	"github.com/fastpath-tcp/fastpath/stack/wire"
 )
@@ -265,7 +266,8 @@ func (e *Engine) refuse(k *Tuple, t *wire.TCP) {
 
 // control sends a segment without data. It returns false if there is no room, no buffer, or the link address is not known yet.
 func (e *Engine) control(k *Tuple, sq, ack uint32, flags uint16, wnd uint16, opts []byte) bool {
-	mac, ok := e.env.NextHop(k.Remote)
+	var ref neigh.Ref
+	mac, ok := e.env.Link.Resolve(&ref, k.Remote)
 	if !ok || e.env.Fifo.Room() == 0 {
 		return false
 	}

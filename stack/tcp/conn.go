@@ -6,8 +6,8 @@ import (
 	"github.com/fastpath-tcp/fastpath/cong"
 	"github.com/fastpath-tcp/fastpath/plugins"
 	"github.com/fastpath-tcp/fastpath/plugins/pace"
+	"github.com/fastpath-tcp/fastpath/stack/neigh"
 	"github.com/fastpath-tcp/fastpath/stack/stream"
-	"github.com/fastpath-tcp/fastpath/stack/wire"
 )
 
 // State is a connection's state (RFC 9293, 3.3.2).
@@ -147,12 +147,11 @@ type Conn struct {
 	due [numTimers]plugins.Time
 
 	listener *Listener
-	neighGen uint32
+	neigh    neigh.Ref
 	hdr      [hdrLen]byte
 	hdrOK    bool
 	ipSum    uint64
 	tcpSum   uint64
-	nextHop  wire.MAC
 
 	tsOffset                  uint32
 	nextDupAck, nextChallenge plugins.Time // limits of answers to unacceptable segments

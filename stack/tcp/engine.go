@@ -13,6 +13,7 @@ import (
 	"github.com/fastpath-tcp/fastpath/plugins/rtx"
 	"github.com/fastpath-tcp/fastpath/pmd"
 	"github.com/fastpath-tcp/fastpath/stack/mem"
+	"github.com/fastpath-tcp/fastpath/stack/neigh"
 	"github.com/fastpath-tcp/fastpath/stack/timer"
 	"github.com/fastpath-tcp/fastpath/stack/wire"
 )
@@ -74,16 +75,23 @@ type Env struct {
 	Budget *mem.Budget
 	Keys   Keys
 	Seed   uint64
-	// NextHop returns the link address for dst. If it is not known yet, ok is false and the worker asks for it; NeighGen changes
-	// when any answer changed.
-	NextHop  func(dst wire.Addr) (mac wire.MAC, ok bool)
-	NeighGen func() uint32
+	// Link resolves link addresses. Call Resolved when one that was not known has become known.
+	Link Link
 	// Mine reports whether the connection's received segments come to this worker.
 	Mine func(*Tuple) bool
 	// Wake wakes an application goroutine.
 	Wake func(*Waiter)
 	// Kicked is called from application goroutines when the mailbox was empty and is not any more.
 	Kicked func()
+}
+
+// Link finds the link addresses of peers.
+type Link interface {
+	// Resolve returns the link address for dst, or false if it is not known yet; it is then being asked for. The caller keeps ref
+	// with the destination, which makes the next call cheap.
+	Resolve(ref *neigh.Ref, dst wire.Addr) (wire.MAC, bool)
+	// Confirm says that the peer behind ref answers.
+	Confirm(ref neigh.Ref)
 }
 
 // Keys are the secrets of all workers of a stack: they are shared, so that a flow looks the same whichever worker it lands on.
@@ -128,7 +136,7 @@ type Engine struct {
 	resuming []*Conn // flows that changed owner and wait for their Resume
 	due      []uint32
 	waiting  []*Conn // have something to send and no link address yet
-	waitGen  uint32
+	retry    bool    // some link address has become known
 	rings    ringPool
 	twFree   []*timeWait
 	portNext uint32
@@ -226,11 +234,33 @@ func (e *Engine) Busy() bool {
 	return e.ready.n > 0 && !e.fullStop || len(e.resuming) > 0 || e.mail.head.Load() != nil
 }
 
+// Kicked reports whether an application has left a message.
+func (e *Engine) Kicked() bool { return e.mail.head.Load() != nil }
+
+// AbortAll resets all connections, for the end of the worker.
+func (e *Engine) AbortAll() {
+	e.Mailbox()
+	for i := range e.slots {
+		switch en := &e.slots[i]; {
+		case en.conn != nil:
+			if en.conn.state != SynSent {
+				e.reset(en.conn)
+			}
+			e.destroy(en.conn, Aborted)
+		case en.tw != nil:
+			e.dropTimeWait(uint32(i))
+		}
+	}
+}
+
 // Deadline is the next time at which the engine wants a turn without input.
 func (e *Engine) Deadline() plugins.Time {
 	at := e.wheel.Next()
 	return min(at, e.rtx.deadline(), e.pace.deadline(), e.cong.deadline())
 }
+
+// Resolved says that a link address has become known.
+func (e *Engine) Resolved() { e.retry = true }
 
 // NumConns is the number of connections, TIME-WAIT not counted.
 func (e *Engine) NumConns() int { return int(e.Stats.Conns) }

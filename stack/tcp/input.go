@@ -242,6 +242,7 @@ func (e *Engine) advance(c *Conn, ack uint32) {
 		e.armBackstop(c)
 	}
 	if data > 0 {
+		e.env.Link.Confirm(c.neigh) // RFC 1122, 2.3.2.1
 		e.wakeWriter(c)
 	}
 	if finAcked {

@@ -81,6 +81,9 @@ func (k *kind[E, C]) run(now plugins.Time) {
 		if in == nil || len(in.in) == 0 && in.remote == nil && in.mod.Deadline() > now {
 			continue
 		}
+		if in.demoted {
+			in.in = in.in[:0] // it keeps being polled, so that it can be seen to recover, but serves no flow
+		}
 		for {
 			n := in.mod.Poll(now, in.in, k.out)
 			in.in = in.in[:0]

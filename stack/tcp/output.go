@@ -75,12 +75,12 @@ func (e *Engine) send(c *Conn) sendResult {
 	return r
 }
 
-// retryWaiting takes up connections that waited for a link address, when some address changed.
+// retryWaiting takes up connections that waited for a link address, when one has become known.
 func (e *Engine) retryWaiting() {
-	if len(e.waiting) == 0 || e.env.NeighGen() == e.waitGen {
+	if !e.retry {
 		return
 	}
-	e.waitGen = e.env.NeighGen()
+	e.retry = false
 	for _, c := range e.waiting {
 		c.unresolved = false
 		if c.state != Closed {

@@ -3,7 +3,7 @@ package wire
 import "golang.org/x/sys/cpu"
 
 // vectorMin is the length in bytes from which the vector code is faster than the loop in Go.
-const vectorMin = 128
+const vectorMin = 256
 
 var useVector = cpu.X86.HasAVX2
 

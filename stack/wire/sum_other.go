@@ -3,7 +3,7 @@
 package wire
 
 const (
-	vectorMin = 128
+	vectorMin = 256
 	useVector = false
 )
 

@@ -1,0 +1,41 @@
+# fastpath: see README.md. `make help` lists the targets.
+GO   ?= go
+# The DPDK driver is built where libdpdk is found; looked up when a recipe runs, since `deps` may install it.
+TAGS  = $$(pkg-config --exists libdpdk 2>/dev/null && echo '-tags=dpdk')
+BIN   = bin/fastpath
+
+.DEFAULT_GOAL := help
+.PHONY: help deps build demo test test-unit test-e2e test-race bench lint fuzz soak clean
+
+help: ## list the targets
+	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+deps: ## install what is missing (Debian packages; needs root)
+	@test/deps
+
+build: deps ## build bin/fastpath and the example module
+	@mkdir -p bin
+	$(GO) build $(TAGS) -o $(BIN) ./cmd/fastpath
+	cd plugins/example && $(GO) build -o ../../bin/fastpath-cong-example .
+
+demo: build ## the main job: downloads and uploads by the kernel's TCP while modules are swapped and killed
+	@$(BIN) demo $(DEMO_FLAGS)
+
+test: build ## all tests (under 15 minutes)
+	$(GO) vet $(TAGS) ./...
+	$(GO) test $(TAGS) -timeout 14m ./...
+
+test-race: build ## unit tests under the race detector
+	$(GO) test -race -timeout 30m ./plugins/... ./cong/... ./pmd/... ./stack/... ./conf/... ./cmd/...
+
+bench: build ## benchmarks against the figures in test/bench/README.md
+	$(BIN) bench all
+
+lint: ## golangci-lint, if it is installed
+	golangci-lint run
+
+fuzz: ## each fuzz target for FUZZTIME (default 30s)
+	@FUZZTIME=$${FUZZTIME:-30s} test/fuzz
+
+clean: ## remove what was built
+	rm -rf bin demo-out

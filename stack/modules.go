@@ -1,0 +1,82 @@
+package stack
+
+import (
+	"fmt"
+
+	"github.com/fastpath-tcp/fastpath/plugins"
+)
+
+// Attach adds a module: one plugins.Module of the kind's records per worker. It returns the index by which flows hold it.
+func (s *Stack) Attach(k plugins.Kind, name string, perWorker []any) (index int, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(perWorker) != len(s.workers) {
+		return 0, fmt.Errorf("stack: module %s has %d instances for %d workers", name, len(perWorker), len(s.workers))
+	}
+	attached := 0
+	all := s.each(func(w *Worker) {
+		if err != nil {
+			return
+		}
+		var i int
+		if i, err = w.engine.Attach(k, name, perWorker[w.index]); err == nil {
+			if attached > 0 && i != index {
+				err = fmt.Errorf("stack: module %s has index %d on one worker and %d on another", name, index, i)
+			}
+			index = i
+			attached++
+		}
+	})
+	if err == nil && !all {
+		err = ErrClosed
+	}
+	return index, err
+}
+
+// Use makes module index serve new flows and, unless newOnly, all present ones: each worker changes over at a loop boundary.
+func (s *Stack) Use(k plugins.Kind, index int, newOnly bool) (r plugins.SwapReport, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.each(func(w *Worker) {
+		start := w.clock.Now()
+		n, e := w.engine.Use(k, index, newOnly)
+		if e != nil {
+			err = e
+		}
+		r.Flows += n
+		r.Gap = max(r.Gap, w.clock.Now().Sub(start))
+	}) {
+		return r, ErrClosed
+	}
+	return r, err
+}
+
+// Detach removes module index. Flows that it still serves go to the fallback first; afterwards no worker touches it.
+func (s *Stack) Detach(k plugins.Kind, index int) (err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.each(func(w *Worker) {
+		if e := w.engine.Detach(k, index); e != nil {
+			err = e
+		}
+	})
+	return err
+}
+
+// SetFallback makes module index take over flows of modules that are late or dead.
+func (s *Stack) SetFallback(k plugins.Kind, index int) (err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.each(func(w *Worker) {
+		if e := w.engine.SetFallback(k, index); e != nil {
+			err = e
+		}
+	})
+	return err
+}
+
+// Flows is the number of flows that module index serves.
+func (s *Stack) Flows(k plugins.Kind, index int) (n int) {
+	s.each(func(w *Worker) { n += w.engine.Flows(k, index) })
+	return n
+}

@@ -1,0 +1,94 @@
+package stack
+
+import (
+	"fmt"
+	"net/netip"
+
+	"github.com/fastpath-tcp/fastpath/stack/tcp"
+	"github.com/fastpath-tcp/fastpath/stack/wire"
+)
+
+// Listen makes a listener on addr, which is an address of the stack or unspecified, with room for backlog connections that are not
+// accepted yet. Port 0 takes a free one.
+func (s *Stack) Listen(addr netip.AddrPort, backlog int) (*tcp.Listener, error) {
+	a := wire.AddrFrom(addr.Addr())
+	if addr.Addr().IsUnspecified() || !addr.Addr().IsValid() {
+		a = wire.Addr{}
+	} else if _, ok := s.routes.Local(a); !ok {
+		return nil, fmt.Errorf("stack: %v is no address of this stack", addr.Addr())
+	}
+	if addr.Port() != 0 {
+		return s.listen(a, addr.Port(), backlog)
+	}
+	for p := uint16(ephemeral); p != 0; p++ {
+		if l, err := s.listen(a, p, backlog); err != tcp.PortInUse {
+			return l, err
+		}
+	}
+	return nil, tcp.PortInUse
+}
+
+// ephemeral is the first port tried for a listener that does not care (RFC 6335, 6).
+const ephemeral = 49152
+
+func (s *Stack) listen(a wire.Addr, port uint16, backlog int) (*tcp.Listener, error) {
+	l := tcp.NewListener(a, port, backlog)
+	var err error
+	done := 0
+	all := s.each(func(w *Worker) {
+		if err == nil {
+			if err = w.engine.Listen(l); err == nil {
+				done++
+			}
+		}
+	})
+	if err == nil && all {
+		return l, nil
+	}
+	for _, w := range s.workers[:done] {
+		w.do(func() { w.engine.Unlisten(l) })
+	}
+	if err == nil {
+		err = ErrClosed
+	}
+	return nil, err
+}
+
+// CloseListener ends l: connections that were not accepted are reset.
+func (s *Stack) CloseListener(l *tcp.Listener) {
+	s.each(func(w *Worker) { w.engine.Unlisten(l) })
+	l.Close()
+}
+
+// Connect starts an active open. A local address that is not valid is chosen by route; local port 0 is chosen by the worker, so that
+// the replies come to it. The connection is in SYN-SENT: wait on its Wr until Up.
+func (s *Stack) Connect(local, remote netip.AddrPort) (*tcp.Conn, error) {
+	k := tcp.Tuple{Remote: wire.AddrFrom(remote.Addr()), RemotePort: remote.Port(), LocalPort: local.Port()}
+	if !remote.Addr().Is4() && !remote.Addr().Is4In6() || remote.Port() == 0 {
+		return nil, fmt.Errorf("stack: cannot connect to %v", remote)
+	}
+	if _, _, ok := s.routes.Lookup(k.Remote); !ok || k.Remote.IsMulticast() || s.routes.IsBroadcast(k.Remote) {
+		return nil, tcp.Unreachable
+	}
+	if local.Addr().IsValid() && !local.Addr().IsUnspecified() {
+		k.Local = wire.AddrFrom(local.Addr())
+		if _, ok := s.routes.Local(k.Local); !ok {
+			return nil, fmt.Errorf("stack: %v is no address of this stack", local.Addr())
+		}
+	} else if src, ok := s.routes.Source(k.Remote); ok {
+		k.Local = src
+	} else {
+		return nil, tcp.Unreachable
+	}
+	i := int(s.next.Add(1)) % len(s.workers)
+	if k.LocalPort != 0 && len(s.workers) > 1 {
+		i = s.steer.tuple(&k)
+	}
+	w := s.workers[i]
+	var c *tcp.Conn
+	var err error
+	if !w.do(func() { c, err = w.engine.Connect(k) }) {
+		return nil, ErrClosed
+	}
+	return c, err
+}

@@ -1,0 +1,371 @@
+// Package stack is fastpath's TCP/IP stack over one port: workers, their loop, and what is shared between them.
+//
+// A Stack has one or more Workers. Each owns a queue of the port, or a share of another worker's, and the flows that steering gives
+// it; it runs its own TCP engine, ARP cache and modules, and shares nothing. Package sock gives applications net.Conn, net.Listener
+// and a dialer over a Stack.
+package stack
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/fastpath-tcp/fastpath/plugins"
+	"github.com/fastpath-tcp/fastpath/plugins/builtin"
+	"github.com/fastpath-tcp/fastpath/pmd"
+	"github.com/fastpath-tcp/fastpath/stack/mem"
+	"github.com/fastpath-tcp/fastpath/stack/neigh"
+	"github.com/fastpath-tcp/fastpath/stack/route"
+	"github.com/fastpath-tcp/fastpath/stack/tcp"
+	"github.com/fastpath-tcp/fastpath/stack/wire"
+)
+
+// Poll says how a worker runs.
+type Poll uint8
+
+const (
+	// Adaptive shares a core with the applications: one goroutine runs all adaptive workers in turn, yields every turn, and sleeps when
+	// idle.
+	Adaptive Poll = iota
+	// Spin locks the worker to a thread pinned to Core. It never sleeps.
+	Spin
+)
+
+// WorkerConfig describes one worker.
+type WorkerConfig struct {
+	Poll Poll
+	Core int // with Spin
+}
+
+// ModuleConfig names a built-in module. The zero value is the kind's default: btree, edt, cubic.
+type ModuleConfig struct {
+	Name   string
+	Params plugins.Params
+}
+
+var defaultModules = [plugins.NumKinds]string{plugins.Rtx: "btree", plugins.Pace: "edt", plugins.Cong: "cubic"}
+
+// Config describes a stack.
+type Config struct {
+	Port    pmd.Port
+	Addrs   []netip.Prefix // addresses of the interface
+	Gateway netip.Addr     // default route; none if not valid
+	Workers []WorkerConfig // default: one adaptive worker
+	Modules [plugins.NumKinds]ModuleConfig
+	TCP     tcp.Config
+	Budget  *mem.Budget // memory limits; default: none
+	Arena   *mem.Arena  // default: a new one on Budget; stacks of a process may share one
+	Clock   Clock       // default: Monotonic. With another clock the caller runs Turn
+	Poller  *Poller     // default: DefaultPoller
+	Seed    uint64      // of keys and random draws; 0: random. Give it only to make a simulation repeatable
+	Log     *slog.Logger
+}
+
+// Stack is a TCP/IP stack over one port.
+type Stack struct {
+	cfg      Config
+	port     pmd.Port
+	mac      wire.MAC
+	mtu      int
+	routes   *route.Table
+	workers  []*Worker
+	steer    *steering
+	arena    *mem.Arena
+	budget   *mem.Budget
+	clock    Clock
+	manual   bool
+	realTime bool
+	poller   *Poller
+	log      *slog.Logger
+	next     atomic.Uint32 // round robin for active opens
+
+	mu     sync.Mutex // serialises changes of modules, and Close
+	closed bool
+}
+
+// Errors of a Stack.
+var (
+	ErrClosed = errors.New("stack: closed")
+)
+
+// New starts a stack on cfg.Port, which it owns from then on: Close closes it.
+func New(cfg Config) (*Stack, error) {
+	if cfg.Port == nil {
+		return nil, errors.New("stack: Config.Port is nil")
+	}
+	info := cfg.Port.Info()
+	if len(info.MAC) != 6 {
+		return nil, fmt.Errorf("stack: port %s has no Ethernet address", info.Name)
+	}
+	if len(cfg.Workers) == 0 {
+		cfg.Workers = []WorkerConfig{{}}
+	}
+	s := &Stack{cfg: cfg, port: cfg.Port, mac: wire.MAC(info.MAC), mtu: info.MTU, clock: cfg.Clock, poller: cfg.Poller, log: cfg.Log}
+	if s.log == nil {
+		s.log = slog.New(slog.DiscardHandler)
+	}
+	s.manual = s.clock != nil
+	if s.clock == nil {
+		s.clock = Monotonic{}
+	}
+	_, s.realTime = s.clock.(Monotonic)
+	if s.poller == nil {
+		s.poller = &DefaultPoller
+	}
+	if err := s.memory(); err != nil {
+		return nil, err
+	}
+	if err := s.addresses(); err != nil {
+		return nil, err
+	}
+	if cfg.TCP.MTU == 0 || cfg.TCP.MTU > info.MTU {
+		s.cfg.TCP.MTU = info.MTU
+	}
+	var err error
+	if s.steer, err = newSteering(info, cfg.Port.NumQueues(), len(cfg.Workers)); err != nil {
+		return nil, err
+	}
+	if err := s.makeWorkers(); err != nil {
+		return nil, err
+	}
+	if err := s.startWorkers(); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *Stack) memory() (err error) {
+	s.budget, s.arena = s.cfg.Budget, s.cfg.Arena
+	if s.arena != nil {
+		s.budget = s.arena.Budget()
+		return nil
+	}
+	if s.budget == nil {
+		if s.budget, err = mem.NewBudget(mem.Limits{}); err != nil {
+			return err
+		}
+	}
+	s.arena = mem.NewArena(s.budget)
+	return nil
+}
+
+func (s *Stack) addresses() error {
+	s.routes = new(route.Table)
+	if len(s.cfg.Addrs) == 0 {
+		return errors.New("stack: no addresses")
+	}
+	for _, p := range s.cfg.Addrs {
+		if !p.Addr().Is4() {
+			return fmt.Errorf("stack: address %v: only IPv4 is supported", p)
+		}
+		if err := s.routes.AddAddr(0, p); err != nil {
+			return err
+		}
+	}
+	if s.cfg.Gateway.IsValid() {
+		return s.routes.AddRoute(netip.MustParsePrefix("0.0.0.0/0"), 0, s.cfg.Gateway, 0)
+	}
+	return nil
+}
+
+// handPool is the pool of a worker without a queue.
+const handPool = 4096
+
+func (s *Stack) makeWorkers() error {
+	seed := s.cfg.Seed
+	if seed == 0 {
+		seed = rand.Uint64()
+	}
+	rng := rand.New(rand.NewPCG(seed, 0x66617374))
+	keys := tcp.NewKeys(rng)
+	now := s.clock.Now()
+	for i, wc := range s.cfg.Workers {
+		w := &Worker{index: i, stack: s, clock: s.clock, now: now, core: wc.Core, spins: wc.Poll == Spin, done: make(chan struct{})}
+		if i < s.port.NumQueues() {
+			w.queue = s.port.Queue(i)
+			w.pool, w.owner = w.queue.Pool(), w
+		} else {
+			var err error
+			if w.pool, err = pmd.NewPool(fmt.Sprintf("%s worker %d", s.port.Info().Name, i), handPool, s.port.Queue(0).Pool().At(0).Cap()+pmd.Headroom); err != nil {
+				return err
+			}
+			w.owner = s.workers[i%s.port.NumQueues()]
+		}
+		w.fifo = pmd.NewFifo(fifoDepth)
+		w.out = make([]chain, len(s.cfg.Workers))
+		w.neigh = neigh.New(neigh.Config{MAC: s.mac, Seed: rng.Uint64()}, now)
+		for _, p := range s.cfg.Addrs {
+			w.neigh.AddLocal(wire.AddrFrom(p.Addr()), i == 0, now)
+		}
+		w.engine = tcp.New(s.cfg.TCP, tcp.Env{
+			Pool: w.pool, Fifo: w.fifo, Caps: s.port.Info().Caps, MAC: s.mac, Arena: s.arena, Budget: s.budget, Keys: keys,
+			Seed: rng.Uint64(), Link: w, Mine: s.mine(i), Wake: w.wake, Kicked: w.kicked,
+		}, now)
+		if err := s.builtins(w, rng.Uint64()); err != nil {
+			return err
+		}
+		s.workers = append(s.workers, w)
+	}
+	return nil
+}
+
+// mine makes the test of whether a flow comes to worker i.
+func (s *Stack) mine(i int) func(*tcp.Tuple) bool {
+	if len(s.cfg.Workers) == 1 {
+		return func(*tcp.Tuple) bool { return true }
+	}
+	return func(k *tcp.Tuple) bool { return s.steer.tuple(k) == i }
+}
+
+// builtins attaches the configured built-in modules: they have index 0 and are the fallbacks.
+func (s *Stack) builtins(w *Worker, seed uint64) error {
+	for k := range plugins.NumKinds {
+		mc := s.cfg.Modules[k]
+		if mc.Name == "" {
+			mc.Name = defaultModules[k]
+		}
+		entry, ok := builtin.Find(k, mc.Name)
+		if !ok {
+			return fmt.Errorf("stack: no built-in %v module %q (there are %v)", k, mc.Name, builtin.Names(k))
+		}
+		m, err := entry.New(mc.Params, seed)
+		if err != nil {
+			return fmt.Errorf("stack: %v module %s: %w", k, mc.Name, err)
+		}
+		if _, err := w.engine.Attach(k, mc.Name, m); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Stack) startWorkers() error {
+	if s.manual {
+		return nil
+	}
+	for _, w := range s.workers {
+		if !w.spins {
+			if err := s.poller.add(w); err != nil {
+				return err
+			}
+			continue
+		}
+		var err error
+		if w.notify, err = newNotifier(); err != nil {
+			return err
+		}
+		ready := make(chan error)
+		go w.spin(ready)
+		if err := <-ready; err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Turn runs every worker's loop once, for a stack with its own Clock. It reports whether there was anything to do.
+func (s *Stack) Turn() (busy bool) {
+	for _, w := range s.workers {
+		busy = w.turn() || busy
+	}
+	return busy
+}
+
+// Deadline is the next time at which a stack with its own Clock wants a Turn without input.
+func (s *Stack) Deadline() plugins.Time {
+	at := plugins.Never
+	for _, w := range s.workers {
+		at = min(at, w.deadline())
+	}
+	return at
+}
+
+// Clock is the stack's clock.
+func (s *Stack) Clock() Clock { return s.clock }
+
+// Port is the port that the stack drives.
+func (s *Stack) Port() pmd.Port { return s.port }
+
+// Workers is the number of workers.
+func (s *Stack) Workers() int { return len(s.workers) }
+
+// Addrs are the addresses of the interface.
+func (s *Stack) Addrs() []netip.Prefix { return s.cfg.Addrs }
+
+// Close resets all connections, stops the workers and closes the port. It returns a *pmd.LeakError if buffers are missing.
+func (s *Stack) Close() error {
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return ErrClosed
+	}
+	s.closed = true
+	s.mu.Unlock()
+	for _, w := range s.workers {
+		w.ctlMu.Lock()
+		w.stopping.Store(true)
+		w.ctlMu.Unlock()
+		w.kicked()
+		if s.manual {
+			w.finish()
+		}
+	}
+	for _, w := range s.workers {
+		<-w.done
+		if !s.manual && !w.spins {
+			s.poller.remove(w)
+		}
+	}
+	errs := []error{}
+	for _, w := range s.workers {
+		if w.queue == nil {
+			if err := w.pool.CheckLeaks(); err != nil {
+				errs = append(errs, err)
+			}
+		}
+	}
+	errs = append(errs, s.port.Close())
+	for _, w := range s.workers {
+		if w.queue == nil {
+			errs = append(errs, w.pool.Unmap())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Drain waits until no connection is left, or until ctx ends. Close the listeners first.
+func (s *Stack) Drain(ctx context.Context) error {
+	tick := time.NewTicker(drainPoll)
+	defer tick.Stop()
+	for {
+		left := 0
+		s.each(func(w *Worker) { left += w.engine.NumConns() })
+		if left == 0 {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("stack: %d connections left: %w", left, ctx.Err())
+		case <-tick.C:
+		}
+	}
+}
+
+const drainPoll = 20 * time.Millisecond
+
+// each runs f on every worker, one after the other, at a loop boundary.
+func (s *Stack) each(f func(w *Worker)) (all bool) {
+	all = true
+	for _, w := range s.workers {
+		if !w.do(func() { f(w) }) {
+			all = false
+		}
+	}
+	return all
+}

@@ -1,0 +1,352 @@
+package stack
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/fastpath-tcp/fastpath/plugins"
+	"github.com/fastpath-tcp/fastpath/pmd"
+	"github.com/fastpath-tcp/fastpath/stack/neigh"
+	"github.com/fastpath-tcp/fastpath/stack/tcp"
+	"github.com/fastpath-tcp/fastpath/stack/wire"
+)
+
+const (
+	burst     = 64   // frames per Poll, each way
+	fifoDepth = 1024 // frames that wait for the port
+)
+
+// Worker is one share-nothing instance of the stack: a queue, or a share of another worker's, and the flows that steering gives it.
+// Nothing but its own goroutine touches it, except through the inbox, the engine's mailbox and do.
+type Worker struct {
+	index int
+	stack *Stack
+	queue pmd.Queue // nil: frames come from and go to the worker that owns the queue
+	owner *Worker   // the worker that owns the queue; w itself if it has one
+	pool  *pmd.Pool
+	fifo  *pmd.Fifo
+	rx    [burst]*pmd.Buf
+	clock Clock
+	now   plugins.Time
+
+	engine   *tcp.Engine
+	neigh    *neigh.Cache
+	arpOut   [16]neigh.Output
+	nextICMP plugins.Time // earliest time of the next ICMP error
+	asked    bool         // a lookup has made an entry whose request is due
+
+	out    []chain // per worker: frames of this turn that belong to it
+	inbox  frameStack
+	txbox  frameStack // frames of workers without a queue, for this worker's port
+	txWait *pmd.Buf   // taken from txbox, no room in the FIFO yet
+
+	core     int
+	spins    bool
+	notify   *notifier
+	wakeup   func()
+	stopping atomic.Bool
+	done     chan struct{}
+	lastTurn atomic.Int64
+
+	ctlMu sync.Mutex
+	ctl   []func()
+	hasDo atomic.Bool
+
+	Stats L3Stats
+	turns turnStats
+}
+
+// chain is a list of frames linked by Next, newest first.
+type chain struct{ head, tail *pmd.Buf }
+
+func (c *chain) add(b *pmd.Buf) {
+	b.Next = c.head
+	if c.head == nil {
+		c.tail = b
+	}
+	c.head = b
+}
+
+// frameStack passes frames between workers: any may push, one takes. It is lock-free, and one push carries a whole turn's frames.
+type frameStack struct {
+	_    [64]byte
+	head atomic.Pointer[pmd.Buf] // newest first
+	_    [56]byte
+}
+
+func (s *frameStack) push(c chain) {
+	for {
+		h := s.head.Load()
+		c.tail.Next = h
+		if s.head.CompareAndSwap(h, c.head) {
+			return
+		}
+	}
+}
+
+func (s *frameStack) empty() bool { return s.head.Load() == nil }
+
+// take returns all frames, oldest first.
+func (s *frameStack) take() (first *pmd.Buf) {
+	if s.empty() {
+		return nil
+	}
+	for b := s.head.Swap(nil); b != nil; {
+		next := b.Next
+		b.Next = first
+		first, b = b, next
+	}
+	return first
+}
+
+// turn runs the loop once: what the last turn put into the FIFO goes out, what the port has received comes in, and the data
+// goes through the stages once, left to right. It reports whether there was anything to do.
+func (w *Worker) turn() bool {
+	nrx, ntx := 0, 0
+	if w.queue != nil {
+		tx := w.fifo.Front(burst)
+		ntx, nrx = w.queue.Poll(tx, w.rx[:])
+		w.fifo.Drop(ntx)
+	}
+	w.now = w.clock.Now()
+	w.turns.start(w.now, w.stack.realTime)
+	w.engine.Begin(w.now)
+	if w.hasDo.Load() {
+		w.runDo()
+	}
+	for i, b := range w.rx[:nrx] {
+		w.rx[i] = nil
+		w.receive(b)
+	}
+	moved := w.exchange()
+	w.engine.Mailbox()
+	w.engine.Timers()
+	w.engine.Modules()
+	w.engine.Output()
+	w.arp()
+	if w.queue == nil {
+		w.handOver()
+	}
+	busy := nrx > 0 || ntx > 0 || moved || w.fifo.Len() > 0 || w.engine.Busy()
+	w.turns.end(busy, w.clock, w.stack.realTime)
+	w.lastTurn.Store(int64(w.now))
+	return busy
+}
+
+// last is the time of the worker's last turn.
+func (w *Worker) last() plugins.Time { return w.now }
+
+// deadline is the next time at which the worker wants a turn without input.
+func (w *Worker) deadline() plugins.Time {
+	if w.pending() {
+		return w.now
+	}
+	return min(w.engine.Deadline(), w.neigh.Deadline())
+}
+
+// pending reports whether there is work now.
+func (w *Worker) pending() bool {
+	return w.hasDo.Load() || !w.inbox.empty() || !w.txbox.empty() || w.fifo.Len() > 0 && w.queue != nil || w.txWait != nil ||
+		w.engine.Busy() || w.engine.Kicked() || w.stopping.Load()
+}
+
+// do runs f on the worker between two turns and waits for it. It returns false if the worker has stopped.
+func (w *Worker) do(f func()) bool {
+	ended := make(chan struct{})
+	if !w.post(func() { f(); close(ended) }) {
+		return false
+	}
+	if w.stack.manual {
+		w.runDo()
+	}
+	select {
+	case <-ended:
+		return true
+	case <-w.done:
+		select {
+		case <-ended:
+			return true
+		default:
+			return false
+		}
+	}
+}
+
+// post is do without the wait.
+func (w *Worker) post(f func()) bool {
+	w.ctlMu.Lock()
+	if w.stopping.Load() {
+		w.ctlMu.Unlock()
+		return false
+	}
+	w.ctl = append(w.ctl, f)
+	w.hasDo.Store(true)
+	w.ctlMu.Unlock()
+	w.kicked()
+	return true
+}
+
+func (w *Worker) runDo() {
+	w.ctlMu.Lock()
+	fs := w.ctl
+	w.ctl = nil
+	w.hasDo.Store(false)
+	w.ctlMu.Unlock()
+	for _, f := range fs {
+		f()
+	}
+}
+
+// kicked wakes the worker if it sleeps.
+func (w *Worker) kicked() {
+	if w.wakeup != nil {
+		w.wakeup()
+	}
+}
+
+// wake wakes an application goroutine.
+func (w *Worker) wake(x *tcp.Waiter) {
+	if w.notify != nil {
+		w.notify.wake(x)
+		return
+	}
+	x.Wake()
+}
+
+// free returns a buffer to its pool.
+func (w *Worker) free(b *pmd.Buf) {
+	if b.Pool() == w.pool {
+		w.pool.Put(b)
+		return
+	}
+	b.Free()
+}
+
+func (w *Worker) freeChain(b *pmd.Buf) {
+	for b != nil {
+		next := b.Next
+		w.free(b)
+		b = next
+	}
+}
+
+// finish ends the worker: it resets what is left of its connections, tries to send the resets, and returns all buffers.
+func (w *Worker) finish() {
+	select {
+	case <-w.done:
+		return
+	default:
+	}
+	w.ctlMu.Lock() // from here on, post refuses
+	w.ctlMu.Unlock()
+	w.runDo()
+	w.engine.AbortAll()
+	for range 100 {
+		w.turnOut()
+		if w.fifo.Len() == 0 {
+			break
+		}
+	}
+	for _, b := range w.fifo.Front(fifoDepth) {
+		w.free(b)
+	}
+	w.fifo.Drop(len(w.fifo.Front(fifoDepth)))
+	for _, b := range w.fifo.Front(fifoDepth) { // the part behind the ring's end
+		w.free(b)
+	}
+	w.freeChain(w.neigh.Drain())
+	w.freeChain(w.txWait)
+	w.txWait = nil
+	w.freeChain(w.inbox.take())
+	w.freeChain(w.txbox.take())
+	close(w.done)
+}
+
+// turnOut sends what is in the FIFO and drops what arrives.
+func (w *Worker) turnOut() {
+	if w.queue == nil {
+		w.handOver()
+		return
+	}
+	ntx, nrx := w.queue.Poll(w.fifo.Front(burst), w.rx[:])
+	w.fifo.Drop(ntx)
+	for _, b := range w.rx[:nrx] {
+		w.free(b)
+	}
+}
+
+// Resolve implements tcp.Link.
+func (w *Worker) Resolve(ref *neigh.Ref, dst wire.Addr) (wire.MAC, bool) {
+	mac, res := w.neigh.Resolve(*ref, w.now)
+	if res == neigh.Gone {
+		_, hop, ok := w.stack.routes.Lookup(dst)
+		if !ok {
+			w.Stats.NoRoute++
+			return wire.MAC{}, false
+		}
+		r, ok := w.neigh.Lookup(hop, w.now)
+		if !ok {
+			return wire.MAC{}, false
+		}
+		*ref = r
+		mac, res = w.neigh.Resolve(r, w.now)
+		w.asked = true
+	}
+	return mac, res == neigh.OK
+}
+
+// Confirm implements tcp.Link.
+func (w *Worker) Confirm(ref neigh.Ref) { w.neigh.Confirm(ref, w.now) }
+
+// turnStats measures the turns of a worker.
+type turnStats struct {
+	Busy, Idle uint64
+	began      plugins.Time
+	lastEnd    plugins.Time
+	hist       [32]uint64 // busy turns of 2^i ns
+	max        time.Duration
+	total      time.Duration
+	gaps       [32]uint64 // time between two turns
+	gapMax     time.Duration
+}
+
+func (t *turnStats) start(now plugins.Time, real bool) {
+	if !real {
+		return
+	}
+	t.began = now
+	if t.lastEnd != 0 {
+		g := now.Sub(t.lastEnd)
+		t.gaps[log2(g)]++
+		t.gapMax = max(t.gapMax, g)
+	}
+	t.lastEnd = now
+}
+
+// end records a busy turn. The clock is read a second time only for one busy turn in sixteen, which is enough for the histogram;
+// the longest turn shows in the time between turns.
+func (t *turnStats) end(busy bool, c Clock, real bool) {
+	if !busy {
+		t.Idle++
+		return
+	}
+	t.Busy++
+	if !real || t.Busy&15 != 0 {
+		return
+	}
+	t.lastEnd = c.Now()
+	d := t.lastEnd.Sub(t.began)
+	t.hist[log2(d)]++
+	t.max = max(t.max, d)
+	t.total += d
+}
+
+func log2(d time.Duration) int {
+	n := 0
+	for d > 1 && n < 31 {
+		d >>= 1
+		n++
+	}
+	return n
+}

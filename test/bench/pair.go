@@ -1,0 +1,112 @@
+// Package bench measures the stack on work that can be compared with other stacks: two stacks of one process joined in memory, MTU 1500,
+// no offloads, checksums computed and verified, payload copied in and out through net.Conn.
+package bench
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"runtime"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/fastpath-tcp/fastpath/plugins"
+	"github.com/fastpath-tcp/fastpath/pmd/memlink"
+	"github.com/fastpath-tcp/fastpath/stack"
+	"github.com/fastpath-tcp/fastpath/stack/mem"
+	"github.com/fastpath-tcp/fastpath/stack/sock"
+)
+
+// Options of a benchmark.
+type Options struct {
+	Size    int           // bytes per write or message
+	Time    time.Duration // how long to run
+	Count   int           // connections, for cps and idle
+	Flows   int           // connections at once, for bulk and rr; default 1
+	Spin    bool          // locked, pinned workers with a notifier instead of the polling goroutine
+	Modules [plugins.NumKinds]stack.ModuleConfig
+	// Attach, if set, is called with both stacks before the work starts, to give them further modules.
+	Attach func(a, b *stack.Stack) (cleanup func(), err error)
+}
+
+// pair is two stacks joined in memory.
+type pair struct {
+	a, b  *stack.Stack
+	arena *mem.Arena
+	ln    *sock.Listener
+	dial  *sock.Dialer
+	undo  func()
+}
+
+const port = 80
+
+func newPair(o Options) (*pair, error) {
+	pa, pb, err := memlink.New(memlink.Config{})
+	if err != nil {
+		return nil, err
+	}
+	budget, err := mem.NewBudget(mem.Limits{})
+	if err != nil {
+		return nil, err
+	}
+	p := &pair{arena: mem.NewArena(budget), undo: func() {}}
+	cfg := func(i int) stack.Config {
+		c := stack.Config{Arena: p.arena, Modules: o.Modules, Addrs: []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(i + 1)}), 24)}}
+		if c.Modules[plugins.Cong].Name == "" {
+			c.Modules[plugins.Cong].Name = "reno"
+		}
+		if c.Modules[plugins.Pace].Name == "" {
+			c.Modules[plugins.Pace].Name = "none" // the peer stacks do not pace either
+		}
+		if o.Spin {
+			c.Workers = []stack.WorkerConfig{{Poll: stack.Spin, Core: i % runtime.NumCPU()}}
+		}
+		return c
+	}
+	ca, cb := cfg(0), cfg(1)
+	ca.Port, cb.Port = pa, pb
+	if p.a, err = stack.New(ca); err != nil {
+		return nil, err
+	}
+	if p.b, err = stack.New(cb); err != nil {
+		return nil, err
+	}
+	if o.Attach != nil {
+		if p.undo, err = o.Attach(p.a, p.b); err != nil {
+			return nil, err
+		}
+	}
+	p.dial = &sock.Dialer{Stack: p.a}
+	p.ln, err = sock.ListenAddr(p.b, p.addr(), 1<<16)
+	return p, err
+}
+
+func (p *pair) addr() netip.AddrPort { return netip.AddrPortFrom(p.b.Addrs()[0].Addr(), port) }
+
+func (p *pair) connect() (*sock.Conn, error) { return p.dial.DialAddr(context.Background(), p.addr()) }
+
+func (p *pair) close() error {
+	p.undo()
+	if err := p.a.Close(); err != nil {
+		return err
+	}
+	return p.b.Close()
+}
+
+// usage is what the process has used up.
+type usage struct {
+	cpu    time.Duration
+	allocs uint64
+	at     time.Time
+}
+
+func used() usage {
+	var ru unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_SELF, &ru); err != nil {
+		panic(fmt.Sprintf("bench: getrusage: %v", err)) // cannot fail with these arguments
+	}
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return usage{time.Duration(ru.Utime.Nano() + ru.Stime.Nano()), m.Mallocs, time.Now()}
+}
