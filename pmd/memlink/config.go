@@ -14,15 +14,16 @@ import (
 
 	"github.com/fastpath-tcp/fastpath/plugins"
 	"github.com/fastpath-tcp/fastpath/pmd"
+	"github.com/fastpath-tcp/fastpath/pmd/internal/chance"
 )
 
 // PPB is a probability in parts per billion.
-type PPB uint32
+type PPB = chance.PPB
 
 // Probabilities.
 const (
-	Percent PPB = 10_000_000
-	Always  PPB = 1_000_000_000
+	Percent = chance.Percent
+	Always  = chance.Always
 )
 
 // Config describes a link. The zero value is a clean one with the defaults given below.

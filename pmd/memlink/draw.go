@@ -1,39 +1,23 @@
 package memlink
 
 import (
-	"math/bits"
-	"math/rand/v2"
 	"slices"
+
+	"github.com/fastpath-tcp/fastpath/pmd/internal/chance"
 )
 
 // draws are seeded generators, one for each impairment, so that turning one on does not change what another draws.
 type draws struct {
-	loss, burst, gilbert, dup, reorder, jitter, corrupt rng
+	loss, burst, gilbert, dup, reorder, jitter, corrupt chance.RNG
 }
 
 func newDraws(seed, direction uint64) *draws {
 	stream := direction << 8
-	next := func() rng {
+	next := func() chance.RNG {
 		stream++
-		return rng{*rand.NewPCG(seed, stream)}
+		return chance.New(seed, stream)
 	}
 	return &draws{next(), next(), next(), next(), next(), next(), next()}
-}
-
-type rng struct{ pcg rand.PCG }
-
-// below draws from 0 … n-1.
-func (r *rng) below(n uint64) uint64 {
-	hi, _ := bits.Mul64(r.pcg.Uint64(), n)
-	return hi
-}
-
-// hit reports true with probability p. It draws only if p is neither 0 nor certain.
-func (r *rng) hit(p PPB) bool {
-	if p == 0 || p >= Always {
-		return p != 0
-	}
-	return PPB(r.below(uint64(Always))) < p
 }
 
 // lossModel decides which frames are lost.
@@ -62,12 +46,12 @@ func (m *lossModel) skip() {
 // lost decides about the next frame. Every model sees every frame.
 func (m *lossModel) lost(d *draws) bool {
 	m.frame++
-	lost := d.loss.hit(m.Random)
+	lost := d.loss.Hit(m.Random)
 	if len(m.Frames) > 0 && m.Frames[0] == m.frame {
 		lost = true
 		m.skip()
 	}
-	if m.left == 0 && d.burst.hit(m.Burst) {
+	if m.left == 0 && d.burst.Hit(m.Burst) {
 		m.left = m.BurstLen
 	}
 	if m.left > 0 {
@@ -79,29 +63,12 @@ func (m *lossModel) lost(d *draws) bool {
 		if m.bad {
 			loss, move = g.Bad, g.ToGood
 		}
-		if d.gilbert.hit(loss) {
+		if d.gilbert.Hit(loss) {
 			lost = true
 		}
-		if d.gilbert.hit(move) {
+		if d.gilbert.Hit(move) {
 			m.bad = !m.bad
 		}
 	}
 	return lost
-}
-
-// corrupt inverts a burst of 1 to longest bits of frame, behind its first from bytes. It reports whether there was room.
-func corrupt(frame []byte, from, longest int, r *rng) bool {
-	if len(frame) <= from {
-		return false
-	}
-	room := (len(frame) - from) * 8
-	n := min(1+int(r.below(uint64(longest))), room)
-	at := from*8 + int(r.below(uint64(room-n+1)))
-	between := r.pcg.Uint64()
-	for i := range n {
-		if i == 0 || i == n-1 || between>>i&1 != 0 {
-			frame[(at+i)/8] ^= 0x80 >> ((at + i) % 8)
-		}
-	}
-	return true
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/fastpath-tcp/fastpath/plugins"
 	"github.com/fastpath-tcp/fastpath/pmd"
+	"github.com/fastpath-tcp/fastpath/pmd/internal/chance"
 )
 
 // Counters say what a path did to the frames that its port sent.
@@ -79,7 +80,7 @@ func (p *path) send(q *queue, tx []*pmd.Buf, now plugins.Time) {
 			continue
 		}
 		var twin *pmd.Buf
-		if p.draw.dup.hit(p.cfg.Duplicate) {
+		if p.draw.dup.Hit(p.cfg.Duplicate) {
 			twin = p.twin(q, b)
 		}
 		p.admit(q, b, now)
@@ -122,7 +123,7 @@ func (p *path) admit(q *queue, b *pmd.Buf, now plugins.Time) {
 	if mark && markCE(b.Bytes()) {
 		p.n.Marked++
 	}
-	if p.draw.corrupt.hit(p.cfg.Corrupt) && corrupt(b.Bytes(), p.cfg.CorruptFrom, p.cfg.CorruptBits, &p.draw.corrupt) {
+	if p.draw.corrupt.Hit(p.cfg.Corrupt) && chance.Corrupt(b.Bytes(), p.cfg.CorruptFrom, p.cfg.CorruptBits, &p.draw.corrupt) {
 		p.n.Corrupted++
 	}
 	at = at.Add(p.delay())
@@ -130,7 +131,7 @@ func (p *path) admit(q *queue, b *pmd.Buf, now plugins.Time) {
 		at = max(at, p.last)
 		p.last = at
 	}
-	if p.draw.reorder.hit(p.cfg.Reorder) {
+	if p.draw.reorder.Hit(p.cfg.Reorder) {
 		p.n.Reordered++
 		at = at.Add(p.cfg.ReorderDelay)
 	}
@@ -143,7 +144,7 @@ func (p *path) delay() time.Duration {
 	if j == 0 {
 		return d
 	}
-	return d - j + time.Duration(p.draw.jitter.below(2*uint64(j)+1))
+	return d - j + time.Duration(p.draw.jitter.Below(2*uint64(j)+1))
 }
 
 // receive takes what has been released to queue i by now.
