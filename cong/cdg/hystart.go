@@ -8,7 +8,8 @@ import (
 )
 
 const (
-	minDelay     = 125 // µs
+	minDelay     = 125  // µs
+	pacedSlack   = 1000 // µs
 	trainGap     = 3000 * time.Microsecond
 	startSamples = 8
 )
@@ -36,8 +37,8 @@ func (m *module) updateHystart(s *state, in *cong.Sample, out *cong.Decision, li
 }
 
 // longTrain tells whether closely spaced acknowledgements have been arriving for longer than the path is long one way: then
-// what was sent fills it. Pacing spreads each window over half a round trip by itself, so a paced flow's train says so only
-// when it lasts for all of it.
+// what was sent fills it. Pacing spreads a window over the round trip by itself, so a paced flow's train says so only when it
+// is longer than that; this is how Linux adapts CUBIC's HyStart, which has the same rule.
 func (h *hystart) longTrain(in *cong.Sample, limited bool) bool {
 	if h.lastAck == 0 || !limited {
 		h.lastAck, h.began = in.Now, in.Now
@@ -49,7 +50,7 @@ func (h *hystart) longTrain(in *cong.Sample, limited bool) bool {
 	h.lastAck = in.Now
 	length := max(h.delayMin/2, minDelay)
 	if in.Has(cong.FlagPaced) {
-		length = max(h.delayMin, minDelay)
+		length = h.delayMin + pacedSlack
 	}
 	return in.Now > h.began.Add(time.Duration(length)*time.Microsecond)
 }
