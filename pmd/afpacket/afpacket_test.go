@@ -3,58 +3,18 @@ package afpacket
 import (
 	"net"
 	"net/netip"
-	"os"
 	"runtime"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/fastpath-tcp/fastpath/pmd"
+	"github.com/fastpath-tcp/fastpath/pmd/internal/peertest"
 	"github.com/fastpath-tcp/fastpath/pmd/pmdtest"
 	"github.com/fastpath-tcp/fastpath/test/netns"
 	"golang.org/x/sys/unix"
 )
 
 func TestMain(m *testing.M) { pmdtest.Main(m) }
-
-const patience = 10 * time.Second
-
-// until calls f until it reports true, for at most patience.
-func until(t testing.TB, what string, f func() bool) {
-	t.Helper()
-	for end := time.Now().Add(patience); !f(); runtime.Gosched() {
-		if time.Now().After(end) {
-			t.Fatalf("timed out: %s", what)
-		}
-	}
-}
-
-func newNS(t testing.TB) *netns.NS {
-	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("needs root: network namespaces and packet sockets")
-	}
-	n, err := netns.New("afpacket")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := n.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return n
-}
-
-func newVeth(t testing.TB, a, b netns.End, mtu int) *netns.Pair {
-	t.Helper()
-	p, err := netns.Veth(a, b, mtu)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { p.Close() })
-	return p
-}
 
 func openPort(t testing.TB, n *netns.NS, c Config) *Port {
 	t.Helper()
@@ -68,20 +28,11 @@ func openPort(t testing.TB, n *netns.NS, c Config) *Port {
 
 // joined opens ports on both ends of a veth pair.
 func joined(t testing.TB, c Config, mtu int) (a, b *Port) {
-	na, nb := newNS(t), newNS(t)
-	newVeth(t, netns.End{NS: na, Name: "a"}, netns.End{NS: nb, Name: "b"}, mtu)
+	na, nb := peertest.NS(t), peertest.NS(t)
+	peertest.Veth(t, netns.End{NS: na, Name: "a"}, netns.End{NS: nb, Name: "b"}, mtu)
 	ca, cb := c, c
 	ca.Interface, cb.Interface = "a", "b"
 	return openPort(t, na, ca), openPort(t, nb, cb)
-}
-
-func closePort(t testing.TB, ps ...*Port) {
-	t.Helper()
-	for _, p := range ps {
-		if err := p.Close(); err != nil {
-			t.Error(err)
-		}
-	}
 }
 
 func TestConformance(t *testing.T) {
@@ -104,8 +55,8 @@ func TestConformance(t *testing.T) {
 }
 
 func TestOpenErrors(t *testing.T) {
-	n := newNS(t)
-	newVeth(t, netns.End{NS: n, Name: "a"}, netns.End{NS: n, Name: "b"}, 0)
+	n := peertest.NS(t)
+	peertest.Veth(t, netns.End{NS: n, Name: "a"}, netns.End{NS: n, Name: "b"}, 0)
 	if err := n.Run("ip", "link", "set", "dev", "b", "down"); err != nil {
 		t.Fatal(err)
 	}
@@ -154,35 +105,12 @@ func TestOpenErrors(t *testing.T) {
 // frame makes a test frame in a buffer of q.
 func frame(t testing.TB, q pmd.Queue, dst, src net.HardwareAddr, proto []byte, payload string) *pmd.Buf {
 	t.Helper()
-	b := q.Pool().Get()
-	if b == nil {
-		t.Fatal(pmd.ErrNoBuffers)
-	}
-	for _, p := range [][]byte{dst, src, proto, []byte(payload)} {
-		b.Append(p)
-	}
-	return b
-}
-
-func send(t testing.TB, q pmd.Queue, b *pmd.Buf) {
-	t.Helper()
-	tx := []*pmd.Buf{b}
-	until(t, "send a frame", func() bool { n, _ := q.Poll(tx, nil); return n == 1 })
-}
-
-// recv waits for the next frame and returns its bytes and flags.
-func recv(t testing.TB, q pmd.Queue) (string, uint16) {
-	t.Helper()
-	rx := make([]*pmd.Buf, 1)
-	until(t, "receive a frame", func() bool { _, n := q.Poll(nil, rx); return n == 1 })
-	s, f := string(rx[0].Bytes()), rx[0].Flags
-	q.Pool().Put(rx[0])
-	return s, f
+	return peertest.Frame(t, q, dst, src, proto, []byte(payload))
 }
 
 func TestVLANTagIsPutBack(t *testing.T) {
 	a, b := joined(t, Config{}, 0)
-	defer closePort(t, a, b)
+	defer peertest.Close(t, a, b)
 	for name, head := range map[string][]byte{
 		"802.1Q":  {0x81, 0x00, 0x60, 0x2a, 0x88, 0xb5},
 		"802.1ad": {0x88, 0xa8, 0x20, 0x07, 0x88, 0xb5},
@@ -197,8 +125,8 @@ func TestVLANTagIsPutBack(t *testing.T) {
 			}
 			f := frame(t, a.Queue(0), b.Info().MAC, a.Info().MAC, head, payload)
 			want := string(f.Bytes())
-			send(t, a.Queue(0), f)
-			if got, _ := recv(t, b.Queue(0)); got != want {
+			peertest.Send(t, a.Queue(0), f)
+			if got, _ := peertest.Recv(t, b.Queue(0)); got != want {
 				t.Errorf("sent     %x\nreceived %x", want, got)
 			}
 		})
@@ -207,7 +135,7 @@ func TestVLANTagIsPutBack(t *testing.T) {
 
 func TestUnsendableFramesAreCounted(t *testing.T) {
 	a, b := joined(t, Config{}, 0)
-	defer closePort(t, a, b)
+	defer peertest.Close(t, a, b)
 	q := a.Queue(0)
 	bad := map[string]*pmd.Buf{
 		"runt":     frame(t, q, b.Info().MAC, a.Info().MAC, nil, ""),
@@ -217,29 +145,29 @@ func TestUnsendableFramesAreCounted(t *testing.T) {
 	bad["lengths"].Flags, bad["lengths"].L2Len, bad["lengths"].L3Len = pmd.TxTCPCsum, 14, 20
 	for name, f := range bad {
 		before := a.Stats()
-		send(t, q, f)
+		peertest.Send(t, q, f)
 		if s := a.Stats(); s.TxErrors != before.TxErrors+1 || s.TxFrames != before.TxFrames {
 			t.Errorf("%s: counters went from %+v to %+v", name, before, s)
 		}
 	}
 	f := frame(t, q, b.Info().MAC, a.Info().MAC, []byte{0x88, 0xb5}, "the ring is in step")
 	want := string(f.Bytes())
-	send(t, q, f)
-	if got, _ := recv(t, b.Queue(0)); got != want {
+	peertest.Send(t, q, f)
+	if got, _ := peertest.Recv(t, b.Queue(0)); got != want {
 		t.Errorf("received %q", got)
 	}
 }
 
 func TestFullRingIsCounted(t *testing.T) {
 	a, b := joined(t, Config{RingFrames: 64}, 0)
-	defer closePort(t, a, b)
+	defer peertest.Close(t, a, b)
 	const n = 500
 	for range n {
-		send(t, a.Queue(0), frame(t, a.Queue(0), b.Info().MAC, a.Info().MAC, []byte{0x88, 0xb5}, "data"))
+		peertest.Send(t, a.Queue(0), frame(t, a.Queue(0), b.Info().MAC, a.Info().MAC, []byte{0x88, 0xb5}, "data"))
 	}
 	rx := make([]*pmd.Buf, 64)
 	got := uint64(0)
-	until(t, "all frames received or counted", func() bool {
+	peertest.Until(t, "all frames received or counted", func() bool {
 		_, k := b.Queue(0).Poll(nil, rx)
 		pmd.FreeAll(rx[:k])
 		got += uint64(k)
@@ -252,20 +180,20 @@ func TestFullRingIsCounted(t *testing.T) {
 
 // TestLinkDown takes the interface down and up again under the port.
 func TestLinkDown(t *testing.T) {
-	na, nb := newNS(t), newNS(t)
-	newVeth(t, netns.End{NS: na, Name: "a"}, netns.End{NS: nb, Name: "b"}, 0)
+	na, nb := peertest.NS(t), peertest.NS(t)
+	peertest.Veth(t, netns.End{NS: na, Name: "a"}, netns.End{NS: nb, Name: "b"}, 0)
 	a, b := openPort(t, na, Config{Interface: "a"}), openPort(t, nb, Config{Interface: "b"})
-	defer closePort(t, a, b)
+	defer peertest.Close(t, a, b)
 	q := a.Queue(0)
-	until(t, "link up", a.LinkUp)
+	peertest.Until(t, "link up", a.LinkUp)
 	if err := na.Run("ip", "link", "set", "dev", "a", "down"); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "link down", func() bool { return !a.LinkUp() && !b.LinkUp() })
+	peertest.Until(t, "link down", func() bool { return !a.LinkUp() && !b.LinkUp() })
 	fd := []unix.PollFd{{Fd: int32(q.WakeFD()), Events: unix.POLLIN}}
-	until(t, "the socket's error to be cleared", func() bool { n, _ := unix.Poll(fd, 0); return n == 0 })
+	peertest.Until(t, "the socket's error to be cleared", func() bool { n, _ := unix.Poll(fd, 0); return n == 0 })
 	for range 3 {
-		send(t, q, frame(t, q, b.Info().MAC, a.Info().MAC, []byte{0x88, 0xb5}, "stale"))
+		peertest.Send(t, q, frame(t, q, b.Info().MAC, a.Info().MAC, []byte{0x88, 0xb5}, "stale"))
 	}
 	if s := a.Stats(); s.TxErrors != 3 || q.TxRoom() != len(a.queues[0].tx) {
 		t.Errorf("after 3 frames into a dead link: room %d, %+v", q.TxRoom(), s)
@@ -273,38 +201,38 @@ func TestLinkDown(t *testing.T) {
 	if err := na.Run("ip", "link", "set", "dev", "a", "up"); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "link up again", func() bool { return a.LinkUp() && b.LinkUp() })
+	peertest.Until(t, "link up again", func() bool { return a.LinkUp() && b.LinkUp() })
 	f := frame(t, q, b.Info().MAC, a.Info().MAC, []byte{0x88, 0xb5}, "fresh")
 	want := string(f.Bytes())
-	send(t, q, f)
-	if got, _ := recv(t, b.Queue(0)); got != want {
+	peertest.Send(t, q, f)
+	if got, _ := peertest.Recv(t, b.Queue(0)); got != want {
 		t.Errorf("received %q", got)
 	}
 }
 
 // TestInterfaceGone deletes the interface under the port.
 func TestInterfaceGone(t *testing.T) {
-	na, nb := newNS(t), newNS(t)
-	pair := newVeth(t, netns.End{NS: na, Name: "a"}, netns.End{NS: nb, Name: "b"}, 0)
+	na, nb := peertest.NS(t), peertest.NS(t)
+	pair := peertest.Veth(t, netns.End{NS: na, Name: "a"}, netns.End{NS: nb, Name: "b"}, 0)
 	a := openPort(t, na, Config{Interface: "a"})
-	defer closePort(t, a)
+	defer peertest.Close(t, a)
 	if err := pair.Close(); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "link down", func() bool { return !a.LinkUp() })
+	peertest.Until(t, "link down", func() bool { return !a.LinkUp() })
 	q := a.Queue(0)
-	send(t, q, frame(t, q, a.Info().MAC, a.Info().MAC, []byte{0x88, 0xb5}, "data"))
+	peertest.Send(t, q, frame(t, q, a.Info().MAC, a.Info().MAC, []byte{0x88, 0xb5}, "data"))
 	if s := a.Stats(); s.TxErrors != 1 {
 		t.Errorf("counters %+v", s)
 	}
 }
 
 func TestOtherMACMakesPromiscuous(t *testing.T) {
-	na, nb := newNS(t), newNS(t)
-	newVeth(t, netns.End{NS: na, Name: "a"}, netns.End{NS: nb, Name: "b"}, 0)
+	na, nb := peertest.NS(t), peertest.NS(t)
+	peertest.Veth(t, netns.End{NS: na, Name: "a"}, netns.End{NS: nb, Name: "b"}, 0)
 	mac := net.HardwareAddr{2, 1, 2, 3, 4, 5}
 	a, b := openPort(t, na, Config{Interface: "a"}), openPort(t, nb, Config{Interface: "b", MAC: mac})
-	defer closePort(t, a, b)
+	defer peertest.Close(t, a, b)
 	if got := b.Info().MAC.String(); got != mac.String() {
 		t.Errorf("Info.MAC is %s", got)
 	}
@@ -314,8 +242,8 @@ func TestOtherMACMakesPromiscuous(t *testing.T) {
 	}
 	f := frame(t, a.Queue(0), mac, a.Info().MAC, []byte{0x88, 0xb5}, "for another address")
 	want := string(f.Bytes())
-	send(t, a.Queue(0), f)
-	if got, _ := recv(t, b.Queue(0)); got != want {
+	peertest.Send(t, a.Queue(0), f)
+	if got, _ := peertest.Recv(t, b.Queue(0)); got != want {
 		t.Errorf("received %q", got)
 	}
 }

@@ -2,10 +2,10 @@ package afpacket
 
 import (
 	"fmt"
-	"net"
 	"testing"
 
 	"github.com/fastpath-tcp/fastpath/pmd"
+	"github.com/fastpath-tcp/fastpath/pmd/internal/peertest"
 	"github.com/fastpath-tcp/fastpath/test/netns"
 )
 
@@ -14,7 +14,7 @@ func BenchmarkForward(b *testing.B) {
 	for _, size := range []int{64, 1514} {
 		b.Run(fmt.Sprint(size), func(b *testing.B) {
 			pa, pb := joined(b, Config{}, 0)
-			defer closePort(b, pa, pb)
+			defer peertest.Close(b, pa, pb)
 			from, to := pa.Queue(0), pb.Queue(0)
 			tx, rx := make([]*pmd.Buf, 32), make([]*pmd.Buf, 64)
 			head := append(append(append([]byte{}, pb.Info().MAC...), pa.Info().MAC...), 0x88, 0xb5)
@@ -47,52 +47,10 @@ func BenchmarkForward(b *testing.B) {
 // BenchmarkIdle measures a Poll that finds nothing.
 func BenchmarkIdle(b *testing.B) {
 	pa, pb := joined(b, Config{}, 0)
-	defer closePort(b, pa, pb)
+	defer peertest.Close(b, pa, pb)
 	rx := make([]*pmd.Buf, 64)
 	for b.Loop() {
 		pa.Queue(0).Poll(nil, rx)
-	}
-}
-
-// bulk sends n bytes from client to server through the kernels' TCP.
-func (x *bench) bulk(b *testing.B, n int64) {
-	b.Helper()
-	var l net.Listener
-	if err := x.server.Do(func() (err error) { l, err = net.Listen("tcp4", "10.9.0.2:0"); return }); err != nil {
-		b.Fatal(err)
-	}
-	defer l.Close()
-	got := make(chan int64, 1)
-	go func() {
-		c, err := l.Accept()
-		if err != nil {
-			got <- 0
-			return
-		}
-		defer c.Close()
-		k, p := int64(0), make([]byte, 256<<10)
-		for err == nil {
-			n := 0
-			n, err = c.Read(p)
-			k += int64(n)
-		}
-		got <- k
-	}()
-	var c net.Conn
-	if err := x.client.Do(func() (err error) { c, err = net.Dial("tcp4", l.Addr().String()); return }); err != nil {
-		b.Fatal(err)
-	}
-	p := make([]byte, 64<<10)
-	for rest := n; rest > 0; {
-		k, err := c.Write(p[:min(rest, int64(len(p)))])
-		if err != nil {
-			b.Fatal(err)
-		}
-		rest -= int64(k)
-	}
-	c.Close()
-	if k := <-got; k != n {
-		b.Errorf("received %d of %d bytes", k, n)
 	}
 }
 
@@ -104,7 +62,7 @@ func BenchmarkKernelTCP(b *testing.B) {
 			x := newBench(b, o, Config{RingFrames: 4096, PoolSize: 8192}, true)
 			b.SetBytes(size)
 			for b.Loop() {
-				x.bulk(b, size)
+				peertest.Bulk(b, x.client, x.server, "10.9.0.2", size)
 			}
 			b.ReportMetric(float64(x.a.Stats().RxDropped+x.b.Stats().RxDropped)/float64(b.N), "drops/op")
 		})
@@ -116,12 +74,12 @@ func BenchmarkKernelVeth(b *testing.B) {
 	const size = 256 << 20
 	for name, on := range map[string]bool{"offloads off": false, "offloads on": true} {
 		b.Run(name, func(b *testing.B) {
-			x := &bench{client: newNS(b), server: newNS(b)}
-			newVeth(b, netns.End{NS: x.client, Name: "eth0", Addrs: mustPrefix("10.9.0.1/24"), Offloads: on},
+			x := &bench{client: peertest.NS(b), server: peertest.NS(b)}
+			peertest.Veth(b, netns.End{NS: x.client, Name: "eth0", Addrs: mustPrefix("10.9.0.1/24"), Offloads: on},
 				netns.End{NS: x.server, Name: "eth0", Addrs: mustPrefix("10.9.0.2/24"), Offloads: on}, 0)
 			b.SetBytes(size)
 			for b.Loop() {
-				x.bulk(b, size)
+				peertest.Bulk(b, x.client, x.server, "10.9.0.2", size)
 			}
 		})
 	}

@@ -2,16 +2,12 @@ package afpacket
 
 import (
 	"bytes"
-	"crypto/sha256"
 	"encoding/binary"
-	"fmt"
-	"io"
-	"math/rand/v2"
 	"net"
-	"sync/atomic"
 	"testing"
 
 	"github.com/fastpath-tcp/fastpath/pmd"
+	"github.com/fastpath-tcp/fastpath/pmd/internal/peertest"
 	"github.com/fastpath-tcp/fastpath/test/netns"
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
@@ -24,20 +20,18 @@ import (
 type bench struct {
 	client, server *netns.NS
 	a, b           *Port
-	stop           atomic.Bool
-	done           chan struct{}
-	partial, long  atomic.Uint64 // frames with RxPartial, frames longer than the MTU
+	*peertest.Forwarder
 }
 
 // offloads say what the kernels' ends of the veth pairs have on.
 type offloads struct{ client, server bool }
 
 func newBench(t testing.TB, o offloads, c Config, forwarding bool) *bench {
-	x := &bench{client: newNS(t), server: newNS(t), done: make(chan struct{})}
-	mid := newNS(t)
-	newVeth(t, netns.End{NS: x.client, Name: "eth0", Addrs: mustPrefix("10.9.0.1/24"), Offloads: o.client},
+	x := &bench{client: peertest.NS(t), server: peertest.NS(t)}
+	mid := peertest.NS(t)
+	peertest.Veth(t, netns.End{NS: x.client, Name: "eth0", Addrs: mustPrefix("10.9.0.1/24"), Offloads: o.client},
 		netns.End{NS: mid, Name: "a", Offloads: o.client}, 0)
-	newVeth(t, netns.End{NS: x.server, Name: "eth0", Addrs: mustPrefix("10.9.0.2/24"), Offloads: o.server},
+	peertest.Veth(t, netns.End{NS: x.server, Name: "eth0", Addrs: mustPrefix("10.9.0.2/24"), Offloads: o.server},
 		netns.End{NS: mid, Name: "b", Offloads: o.server}, 0)
 	c.Promiscuous = true
 	ca, cb := c, c
@@ -45,97 +39,14 @@ func newBench(t testing.TB, o offloads, c Config, forwarding bool) *bench {
 	x.a, x.b = openPort(t, mid, ca), openPort(t, mid, cb)
 	t.Cleanup(func() {
 		if forwarding {
-			x.stop.Store(true)
-			<-x.done
+			x.Stop()
 		}
-		closePort(t, x.a, x.b)
+		peertest.Close(t, x.a, x.b)
 	})
 	if forwarding {
-		go x.forward()
+		x.Forwarder = peertest.Forward(x.a, x.b)
 	}
 	return x
-}
-
-// forward moves frames between the ports until stop, in the buffers in which they came.
-func (x *bench) forward() {
-	defer close(x.done)
-	type way struct {
-		from, to pmd.Queue
-		wait     []*pmd.Buf
-	}
-	a, b := x.a.Queue(0), x.b.Queue(0)
-	ways := []*way{{from: a, to: b}, {from: b, to: a}}
-	rx := make([]*pmd.Buf, 64)
-	fds := []unix.PollFd{{Fd: int32(a.WakeFD()), Events: unix.POLLIN}, {Fd: int32(b.WakeFD()), Events: unix.POLLIN}}
-	for !x.stop.Load() {
-		idle := true
-		for _, w := range ways {
-			n, _ := w.to.Poll(w.wait, nil)
-			w.wait = append(w.wait[:0], w.wait[n:]...)
-			if len(w.wait) > 0 {
-				idle = false
-				continue
-			}
-			_, n = w.from.Poll(nil, rx)
-			for _, f := range rx[:n] {
-				x.inspect(f)
-				w.wait = append(w.wait, f)
-				idle = false
-			}
-		}
-		if idle {
-			_, _ = unix.Poll(fds, 10)
-		}
-	}
-	for _, w := range ways {
-		pmd.FreeAll(w.wait)
-	}
-}
-
-// inspect has an unfinished checksum completed on the way out.
-func (x *bench) inspect(f *pmd.Buf) {
-	if f.Len() > 1514 {
-		x.long.Add(1)
-	}
-	if f.Flags&pmd.RxPartial != 0 {
-		x.partial.Add(1)
-		f.Flags, f.L2Len, f.L3Len = pmd.TxTCPCsum, 14, 20
-	}
-}
-
-// transfer sends n bytes through the kernels' TCP and compares hashes.
-func (x *bench) transfer(t testing.TB, from, to *netns.NS, addr string, n int) {
-	t.Helper()
-	var l net.Listener
-	if err := to.Do(func() (err error) { l, err = net.Listen("tcp4", addr+":0"); return }); err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	got := make(chan string, 1)
-	go func() {
-		c, err := l.Accept()
-		if err != nil {
-			got <- err.Error()
-			return
-		}
-		defer c.Close()
-		h := sha256.New()
-		k, err := io.Copy(h, c)
-		got <- fmt.Sprintf("%d bytes, %x, %v", k, h.Sum(nil), err)
-	}()
-	var c net.Conn
-	if err := from.Do(func() (err error) { c, err = net.Dial("tcp4", l.Addr().String()); return }); err != nil {
-		t.Fatal(err)
-	}
-	h := sha256.New()
-	r := io.LimitReader(rand.NewChaCha8([32]byte{1}), int64(n))
-	if _, err := io.Copy(io.MultiWriter(c, h), r); err != nil {
-		t.Error(err)
-	}
-	c.Close()
-	if want, g := fmt.Sprintf("%d bytes, %x, <nil>", n, h.Sum(nil)), <-got; g != want {
-		t.Errorf("received %s\nsent     %s", g, want)
-	}
 }
 
 // TestKernelTCP carries the TCP of one kernel to another. With offloads on at the sender, frames come in as super-frames with unfinished
@@ -148,15 +59,15 @@ func TestKernelTCP(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			x := newBench(t, o, Config{}, true)
-			x.transfer(t, x.client, x.server, "10.9.0.2", size)
-			x.transfer(t, x.server, x.client, "10.9.0.1", size)
+			peertest.Transfer(t, x.client, x.server, "10.9.0.2", size)
+			peertest.Transfer(t, x.server, x.client, "10.9.0.1", size)
 			sa, sb := x.a.Stats(), x.b.Stats()
-			t.Logf("a %+v, b %+v, %d unfinished checksums", sa, sb, x.partial.Load())
-			if x.long.Load() > 0 {
-				t.Errorf("%d frames longer than the MTU", x.long.Load())
+			t.Logf("a %+v, b %+v, %d unfinished checksums", sa, sb, x.Partial.Load())
+			if x.Long.Load() > 0 {
+				t.Errorf("%d frames longer than the MTU", x.Long.Load())
 			}
-			if any := o.client || o.server; any != (x.partial.Load() > 0) {
-				t.Errorf("%d frames with unfinished checksums", x.partial.Load())
+			if any := o.client || o.server; any != (x.Partial.Load() > 0) {
+				t.Errorf("%d frames with unfinished checksums", x.Partial.Load())
 			}
 			if sa.RxErrors+sb.RxErrors+sa.TxErrors+sb.TxErrors > 0 {
 				t.Errorf("errors: %+v, %+v", sa, sb)
@@ -191,7 +102,7 @@ func TestKernelFlags(t *testing.T) {
 				t.Fatal(err)
 			}
 			answer.Append(buf.Bytes())
-			send(t, q, answer)
+			peertest.Send(t, q, answer)
 			want := uint16(0)
 			if on {
 				want = pmd.RxPartial
@@ -234,7 +145,7 @@ func dialAsync(t testing.TB, n *netns.NS, addr [4]byte, port int) (fd int) {
 func awaitLayer(t testing.TB, q pmd.Queue, layer gopacket.LayerType, flags uint16) gopacket.Packet {
 	t.Helper()
 	for {
-		f, got := recv(t, q)
+		f, got := peertest.Recv(t, q)
 		p := gopacket.NewPacket([]byte(f), layers.LayerTypeEthernet, gopacket.Default)
 		if p.Layer(layer) == nil {
 			continue
@@ -312,12 +223,12 @@ func TestKernelKeepsWhatWasSent(t *testing.T) {
 	for i := range frames {
 		b := q.Pool().Get()
 		b.Append(datagram(t, mac, 1000, i, size))
-		send(t, q, b)
+		peertest.Send(t, q, b)
 	}
 	in := make([]byte, 2048)
 	for i := range frames {
 		var n int
-		until(t, "read a datagram", func() bool { n, err = unix.Read(fd, in); return err == nil })
+		peertest.Until(t, "read a datagram", func() bool { n, err = unix.Read(fd, in); return err == nil })
 		if want := content(i, size); !bytes.Equal(in[:n], want) {
 			t.Fatalf("datagram %d of %d bytes has changed: it begins %x, want %x", i, n, in[:4], want[:4])
 		}
@@ -371,20 +282,20 @@ func datagram(t testing.TB, dst net.HardwareAddr, port, i, size int) []byte {
 func TestFanout(t *testing.T) {
 	const flows, each = 64, 10
 	a, b := joined(t, Config{Queues: 3}, 0)
-	defer closePort(t, a, b)
+	defer peertest.Close(t, a, b)
 	for i := range each {
 		for flow := range flows {
 			f := a.Queue(0).Pool().Get()
 			f.Append(datagram(t, b.Info().MAC, 1000+flow, i, 60))
 			q := a.Queue(0)
-			send(t, q, f)
+			peertest.Send(t, q, f)
 		}
 	}
 	queueOf, next := map[uint16]int{}, map[uint16]uint32{}
 	used := map[int]bool{}
 	rx := make([]*pmd.Buf, 64)
 	total := 0
-	until(t, "all frames", func() bool {
+	peertest.Until(t, "all frames", func() bool {
 		for i := range b.NumQueues() {
 			q := b.Queue(i)
 			_, n := q.Poll(nil, rx)
