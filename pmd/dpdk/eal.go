@@ -8,11 +8,6 @@ package dpdk
 #include <rte_eal.h>
 #include <rte_errno.h>
 #include "shim.h"
-
-static int hotplug_add(const char *bus, const char *name, const char *args)
-{
-	return rte_eal_hotplug_add(bus, name, args);
-}
 */
 import "C"
 
@@ -175,10 +170,15 @@ func attach(c *Config, d device) error {
 	defer C.free(unsafe.Pointer(name))
 	defer C.free(unsafe.Pointer(args))
 	mark := C.fp_log_mark()
-	if rc := C.hotplug_add(bus, name, args); rc < 0 {
-		return &Error{Port: c.Name, Setting: c.deviceValue(), Op: "DPDK cannot attach the device", Err: syscall.Errno(-rc), Log: logSince(mark)}
+	rc := C.rte_eal_hotplug_add(bus, name, args)
+	if rc >= 0 {
+		return nil
 	}
-	return nil
+	err := errors.New("the PMD refused it") // -1 stands for no errno
+	if rc != -1 {
+		err = syscall.Errno(-rc)
+	}
+	return &Error{Port: c.Name, Setting: c.deviceValue(), Op: "DPDK cannot attach the device", Err: err, Log: logSince(mark)}
 }
 
 // detach undoes attach. The caller holds mu.

@@ -6,26 +6,35 @@ import (
 	"errors"
 	"os"
 	"testing"
+	"time"
 
 	"github.com/fastpath-tcp/fastpath/pmd"
 	"github.com/fastpath-tcp/fastpath/pmd/pmdtest"
 )
 
-func TestMain(m *testing.M) {
-	pmdtest.Main(m)
-}
+func TestMain(m *testing.M) { pmdtest.Main(m) }
 
-// open opens a port with a small pool.
-func open(t testing.TB, c Config) pmd.Port {
+func needRoot(t testing.TB) {
 	t.Helper()
 	if os.Getuid() != 0 {
-		t.Skip("DPDK needs root")
+		t.Skip("DPDK and network namespaces need root")
 	}
+}
+
+// config fills in what all tests share.
+func config(c Config) Config {
 	if c.Buffers == 0 {
 		c.Buffers = 2048
 	}
-	c.EAL.Memory = 128 << 20
-	p, err := Open(c)
+	c.EAL.Memory = 192 << 20
+	return c
+}
+
+// open opens a port, and closes it at the test's end unless the test did.
+func open(t testing.TB, c Config) pmd.Port {
+	t.Helper()
+	needRoot(t)
+	p, err := Open(config(c))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,16 +46,12 @@ func open(t testing.TB, c Config) pmd.Port {
 	return p
 }
 
-// TestShutdown runs alone, in a process of its own.
-func TestNull(t *testing.T) {
-	p := open(t, Config{Vdev: "net_null0"})
-	q := p.Queue(0)
-	rx := make([]*pmd.Buf, 64)
-	_, n := q.Poll(nil, rx)
-	if n != 64 {
-		t.Fatal(n)
-	}
-	for _, b := range rx[:n] {
-		q.Pool().Put(b)
+// until waits for a condition.
+func until(t *testing.T, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(5 * time.Second); !ok(); {
+		if time.Now().After(end) {
+			t.Fatal("this took longer than 5 s")
+		}
 	}
 }

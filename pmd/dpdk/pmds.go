@@ -4,17 +4,18 @@ package dpdk
 
 // traits are what DPDK does not tell about a PMD.
 type traits struct {
-	copies bool // a transmitted frame is copied or discarded in the burst, and its mbuf free again
-	burst  int  // most frames per burst, so that a call stays within some 20 µs
+	copies   bool // a transmitted frame is copied or discarded in the burst, and its mbuf free again
+	ringless bool // no buffers wait in a receive ring
+	burst    int  // most frames per burst, so that a call stays within some 20 µs
 }
 
 var pmds = map[string]traits{
-	"net_af_packet": {copies: true, burst: 16},
+	"net_af_packet": {copies: true, ringless: true, burst: 16},
 	"net_tap":       {copies: true, burst: 16},
-	"net_pcap":      {copies: true, burst: 16},
-	"net_memif":     {copies: true, burst: 64},
-	"net_null":      {copies: true, burst: 64},
-	"net_vhost":     {copies: true, burst: 32},
+	"net_pcap":      {copies: true, ringless: true, burst: 16},
+	"net_memif":     {copies: true, ringless: true, burst: 64},
+	"net_null":      {copies: true, ringless: true, burst: 64},
+	"net_vhost":     {copies: true, ringless: true, burst: 32},
 }
 
 func traitsOf(driver string) traits {

@@ -65,9 +65,12 @@ func Open(c Config) (pmd.Port, error) {
 		return nil, err
 	}
 	p := &Port{cfg: c, dev: d}
+	if slices.Contains(env.open, d.name) {
+		return nil, p.fail("the device is open already", c.deviceValue(), syscall.EEXIST, nil)
+	}
 	sockets := openPacketSockets()
 	// A PCI device was probed when EAL started, unless it was detached since.
-	if p.id, err = ethdev.GetPortByName(d.name); err != nil || d.bus == "vdev" || slices.Contains(env.open, d.name) {
+	if p.id, err = ethdev.GetPortByName(d.name); err != nil {
 		if err := attach(&c, d); err != nil {
 			return nil, err
 		}
@@ -216,8 +219,11 @@ func (p *Port) makeQueues(size, mtu int) error {
 		return err
 	}
 	least := 4 * C.FP_BURST
+	if !p.traits.ringless {
+		least += int(rx)
+	}
 	if !p.traits.copies {
-		least += int(rx) + int(tx) // buffers that lie in the rings
+		least += int(tx)
 	}
 	if p.cfg.Buffers < least {
 		return p.fail(fmt.Sprintf("the port needs at least %d", least), fmt.Sprintf("buffers = %d", p.cfg.Buffers), syscall.EINVAL, nil)
