@@ -23,6 +23,9 @@ type Cursor struct {
 	_      [128 - 12]byte
 }
 
+// Pos is the published position: how many records this side has written or consumed since the start.
+func (c *Cursor) Pos() uint64 { return c.pos.Load() }
+
 // Producer is the writing side. It is used by one goroutine.
 type Producer[T any] struct {
 	slots     []T

@@ -1,0 +1,21 @@
+package builtin
+
+import (
+	"github.com/fastpath-tcp/fastpath/cong/bbr"
+	"github.com/fastpath-tcp/fastpath/cong/cdg"
+	"github.com/fastpath-tcp/fastpath/cong/cubic"
+	"github.com/fastpath-tcp/fastpath/cong/reno"
+	"github.com/fastpath-tcp/fastpath/plugins/pace"
+)
+
+// modules is the list.
+var modules = []Entry{
+
+	{Info: pace.EDTInfo(), Pace: pace.NewEDT},
+	{Info: pace.NoneInfo(), Pace: pace.NewNone},
+
+	{Info: bbr.Info(), Cong: bbr.New, Describe: bbr.Describe},
+	{Info: cdg.Info(), Cong: cdg.New, Describe: cdg.Describe},
+	{Info: cubic.Info(), Cong: cubic.New, Describe: cubic.Describe},
+	{Info: reno.Info(), Cong: reno.New, Describe: reno.Describe},
+}

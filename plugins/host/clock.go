@@ -1,0 +1,55 @@
+package host
+
+import (
+	"os"
+	"time"
+)
+
+// The manager lives in real time: processes start, die and are waited for. All its clock reading is here.
+
+func wallNow() time.Time { return time.Now() }
+
+func since(t time.Time) time.Duration { return time.Since(t) }
+
+// sleep waits for d; it reports false if stop closes first.
+func sleep(d time.Duration, stop <-chan struct{}) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-stop:
+		return false
+	}
+}
+
+// closeAfterDrain closes the reading ends of a dead child's pipes, after a moment in which what is in them is read.
+func closeAfterDrain(files ...*os.File) {
+	time.AfterFunc(200*time.Millisecond, func() {
+		for _, f := range files {
+			f.Close()
+		}
+	})
+}
+
+// within waits for done at most d.
+func within(d time.Duration, done <-chan struct{}) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-done:
+		return true
+	case <-t.C:
+		return false
+	}
+}
+
+// poll calls ok every millisecond until it is true, or d has passed, or stop closes.
+func poll(d time.Duration, stop <-chan struct{}, ok func() bool) bool {
+	for end := time.Now().Add(d); !ok(); {
+		if time.Now().After(end) || !sleep(time.Millisecond, stop) {
+			return ok()
+		}
+	}
+	return true
+}

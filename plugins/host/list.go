@@ -1,0 +1,88 @@
+package host
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/fastpath-tcp/fastpath/plugins"
+)
+
+// Status is one line of `ctl modules`.
+type Status struct {
+	Kind      plugins.Kind
+	Name      string
+	Version   string
+	Placement Placement
+	Role      string // "active": serves new flows; "standing": ready; "draining": serves old flows; "fallback"
+	State     string // "ready", "late", "dead", "restarting", "failed"
+	Trouble   string // why it is not running
+	PID       int    // 0 if linked in or not running
+	Path      string // of the process's binary
+	SHA256    string // of the file that was executed, in hexadecimal
+	Flows     int    // -1 if the engine does not count them
+	Restarts  int
+	Since     time.Time // of the running instance
+	// Durations of the last death: until all flows were with the fallback, and until a new process served in its place. Both
+	// count from the moment at which the death was known.
+	FellBack, Recovered time.Duration
+	Stats               Stats // of the running instance, over all workers
+}
+
+// List returns all modules: for each kind those that it can use, and its fallback.
+func (m *Manager) List() []Status {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var list []Status
+	for k := range plugins.NumKinds {
+		for _, mod := range m.modules {
+			if mod.spec.Kind == k {
+				list = append(list, m.status(mod))
+			}
+		}
+		if fb := &m.fallback[k]; fb.set {
+			list = append(list, Status{Kind: k, Name: fb.name, Version: fb.info.Version, Role: "fallback", State: "ready",
+				Flows: m.flows(k, fb.index), Since: fb.since})
+		}
+	}
+	return list
+}
+
+func (m *Manager) flows(k plugins.Kind, index int) int {
+	if fc, ok := m.cfg.Engine.(FlowCounter); ok {
+		return fc.Flows(k, index)
+	}
+	return -1
+}
+
+func (m *Manager) status(mod *module) Status {
+	s := Status{
+		Kind: mod.spec.Kind, Name: mod.spec.Name, Placement: mod.spec.Placement, Role: "standing", State: "restarting",
+		Trouble: mod.trouble, Restarts: mod.restarts, FellBack: mod.fellBack, Recovered: mod.recover,
+	}
+	switch {
+	case m.active[s.Kind] == mod:
+		s.Role = "active"
+	case !mod.standing:
+		s.Role = "draining"
+	}
+	if mod.failed {
+		s.State = "failed"
+	}
+	in := mod.inst
+	if in == nil {
+		return s
+	}
+	s.Version, s.Since, s.State = in.info.Version, in.since, in.state().String()
+	s.Flows = m.flows(s.Kind, in.index)
+	if in.proc != nil {
+		s.PID, s.Path, s.SHA256 = in.proc.child.Load().PID(), in.proc.path, in.proc.sha
+		for _, r := range in.remotes {
+			s.Stats.add(r.Stats())
+		}
+	}
+	return s
+}
+
+func (s *Status) String() string {
+	return fmt.Sprintf("%v/%s %s %v %s %s", s.Kind, s.Name, s.Version, s.Placement, s.Role, s.State)
+}

@@ -1,0 +1,201 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	plugin "github.com/hashicorp/go-plugin"
+
+	"github.com/fastpath-tcp/fastpath/cong"
+	"github.com/fastpath-tcp/fastpath/plugins"
+	"github.com/fastpath-tcp/fastpath/plugins/internal/link"
+	"github.com/fastpath-tcp/fastpath/plugins/sdk"
+)
+
+// The test binary is its own module binary: with arguments, as the daemon gets them, or with a mode of misbehaviour.
+func TestMain(m *testing.M) {
+	if len(os.Args) == 4 && os.Args[1] == "plugin" {
+		kind, err := plugins.ParseKind(os.Args[2])
+		if err == nil {
+			err = ServeBuiltin(kind, os.Args[3])
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	if len(os.Args) == 3 && os.Args[1] == "test-module" {
+		testModule(os.Args[2])
+		os.Exit(0)
+	}
+	if len(os.Args) == 3 && os.Args[1] == "test-host" {
+		testHost(os.Args[2])
+	}
+	os.Exit(m.Run())
+}
+
+// testHost is a daemon with one module process, in a run directory; it waits to be killed.
+func testHost(dir string) {
+	exe, err := os.Executable()
+	if err != nil {
+		panic(err)
+	}
+	m, err := New(Config{Engine: &idleEngine{}, RunDir: dir, Use: []Use{{Spec: Spec{Kind: plugins.Cong, Name: "third", Placement: Process, Path: exe,
+		Args: []string{"test-module", "good"}, AllowUnpinned: true}}}})
+	if err == nil {
+		err = m.Start(context.Background())
+	}
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println(m.find("third", "active").PID)
+	select {}
+}
+
+var testInfo = plugins.Info{Kind: plugins.Cong, Name: "third", Version: "0.1.0", Params: []plugins.Param{{Name: "cwnd", Type: "uint"}}}
+
+// third answers every sample by a window that tells the sample.
+func third(p plugins.Params, seed uint64) (cong.Module, error) {
+	base := uint32(10_000)
+	for k, v := range p {
+		if k != "cwnd" {
+			return nil, fmt.Errorf("unknown parameter %q", k)
+		}
+		if _, err := fmt.Sscan(v, &base); err != nil {
+			return nil, err
+		}
+	}
+	return cong.Each(func(n *uint32, in *cong.Sample, out *cong.Decision) {
+		*n++
+		out.Cwnd = base + *n
+		out.Aux[0], out.Aux[1] = seed, uint64(in.Now)
+	}), nil
+}
+
+func testModule(mode string) {
+	m := sdk.Module{Info: testInfo, Cong: third}
+	switch mode {
+	case "good":
+		sdk.Serve(m)
+	case "logs":
+		m.Cong = func(p plugins.Params, seed uint64) (cong.Module, error) {
+			slog.Info("hello from the module", "answer", 42)
+			return third(p, seed)
+		}
+		sdk.Serve(m)
+	case "exit":
+		fmt.Fprintln(os.Stderr, "library libfoo is missing")
+		os.Exit(3)
+	case "silent":
+		time.Sleep(time.Minute)
+	case "chatty":
+		fmt.Println("hello, world")
+		time.Sleep(time.Minute)
+	case "protocol":
+		old := map[int]plugin.PluginSet{7: {link.PluginName: &link.Plugin{}}}
+		plugin.Serve(&plugin.ServeConfig{HandshakeConfig: link.Handshake, VersionedPlugins: old, GRPCServer: plugin.DefaultGRPCServer,
+			Logger: hclog.NewNullLogger()})
+	case "layout":
+		serveRaw(&rawServer{layout: 1})
+	case "name":
+		m.Info.Name = "fourth"
+		sdk.Serve(m)
+	case "stuck":
+		m.Cong = func(plugins.Params, uint64) (cong.Module, error) { return stuck{}, nil }
+		sdk.Serve(m)
+	default: // garbage of some kind, on the shared memory
+		serveRaw(&rawServer{mode: mode})
+	}
+}
+
+type stuck struct{}
+
+func (stuck) Poll(_ plugins.Time, in []cong.Sample, _ []cong.Decision) int {
+	if len(in) > 0 {
+		select {}
+	}
+	return 0
+}
+func (stuck) Deadline() plugins.Time { return plugins.Never }
+
+func serveRaw(s *rawServer) {
+	plugin.Serve(&plugin.ServeConfig{HandshakeConfig: link.Handshake, VersionedPlugins: link.Plugins(s), GRPCServer: plugin.DefaultGRPCServer,
+		Logger: hclog.NewNullLogger()})
+}
+
+// rawServer is a module that does not use the SDK, and means no good.
+type rawServer struct {
+	layout uint64
+	mode   string
+}
+
+func (r *rawServer) Describe() (link.Description, error) {
+	l, err := link.Layout(plugins.Cong)
+	if r.layout != 0 {
+		l = r.layout
+	}
+	return link.Description{Kind: "cong", Name: "third", Version: "6.6.6", Layout: l}, err
+}
+
+func (r *rawServer) Attach(req *link.AttachRequest) error {
+	host, module, err := link.MapInherited(plugins.Cong, req.Geometry)
+	if err != nil {
+		return err
+	}
+	seg, err := link.Carve[cong.Sample, cong.Decision](plugins.Cong, req.Geometry, host, module, 0)
+	if err != nil {
+		return err
+	}
+	seg.Module.Ran.Store(1)
+	for w := 1; w < req.Geometry.Workers; w++ {
+		s, err := link.Carve[cong.Sample, cong.Decision](plugins.Cong, req.Geometry, host, module, w)
+		if err != nil {
+			return err
+		}
+		s.Module.Ran.Store(1)
+	}
+	switch r.mode {
+	case "noise": // all of its memory, for ever
+		block := len(module) / 8
+		go func() {
+			time.Sleep(50 * time.Millisecond)
+			for rng := rand.New(rand.NewPCG(1, 2)); ; {
+				i := rng.IntN(block) * 8
+				for j := range 8 {
+					module[i+j] = byte(rng.Uint32())
+				}
+			}
+		}()
+	case "records": // right cursors, wrong records
+		go func() {
+			time.Sleep(50 * time.Millisecond)
+			l, _ := link.NewLane(liar{}, seg, false)
+			for {
+				l.Turn(link.Now())
+			}
+		}()
+	default:
+		return errors.New("no such mode")
+	}
+	return nil
+}
+
+// liar answers for flows that it was never given.
+type liar struct{}
+
+func (liar) Poll(_ plugins.Time, in []cong.Sample, out []cong.Decision) int {
+	if len(in) == 0 || len(out) == 0 {
+		return 0
+	}
+	out[0] = cong.Decision{Flow: plugins.Flow{Slot: 1 << 20, Gen: 1}, AsOf: 1, Cwnd: 1}
+	return 1
+}
+func (liar) Deadline() plugins.Time { return plugins.Never }

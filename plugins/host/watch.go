@@ -1,0 +1,190 @@
+package host
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/fastpath-tcp/fastpath/plugins"
+)
+
+// state is the worst state that any worker sees.
+func (in *instance) state() plugins.RemoteState {
+	worst := plugins.Ready
+	for _, r := range in.remotes {
+		worst = max(worst, r.State())
+	}
+	return worst
+}
+
+func (in *instance) die(why string) {
+	for _, r := range in.remotes {
+		r.die(why)
+	}
+}
+
+// fault says why it is dead.
+func (in *instance) fault() string {
+	for w, r := range in.remotes {
+		if f := r.Fault(); f != "" {
+			return fmt.Sprintf("%s (worker %d)", f, w)
+		}
+	}
+	return "unknown"
+}
+
+// watch follows a module process until it dies or is stopped.
+func (m *Manager) watch(in *instance) {
+	var lateSince time.Time
+	exited := in.proc.child.Load().exited
+	for {
+		select {
+		case <-in.stop:
+			close(in.watched)
+			return
+		case <-exited:
+			in.die("the process has ended: " + in.proc.child.Load().ended())
+		case <-in.notify:
+		}
+		switch in.state() {
+		case plugins.Dead:
+			close(in.watched)
+			m.bury(in)
+			return
+		case plugins.Late:
+			if lateSince.IsZero() {
+				lateSince = wallNow()
+				m.note(in.mod, in, Event{What: WentLate, Detail: fmt.Sprintf("an event is unconsumed for more than %v", m.use[in.mod.spec.Kind].Guard.Late)})
+			}
+		case plugins.Ready:
+			if !lateSince.IsZero() {
+				m.note(in.mod, in, Event{What: CameBack, Took: since(lateSince)})
+				lateSince = time.Time{}
+			}
+		}
+	}
+}
+
+// bury takes a dead module out of the engine, and has it restarted. Its workers have moved its flows to the fallback by
+// themselves, at their first look at its state.
+func (m *Manager) bury(in *instance) {
+	known := wallNow()
+	mod, kind := in.mod, in.mod.spec.Kind
+	in.die("another worker's part is dead") // all workers, not only the one that saw it
+	m.mu.Lock()
+	if mod.inst != in { // retired at this very moment
+		m.mu.Unlock()
+		return
+	}
+	mod.inst, mod.trouble = nil, in.fault()
+	m.note(mod, in, Event{What: Crashed, Detail: mod.trouble})
+	var err error
+	if m.active[kind] == mod {
+		_, err = m.cfg.Engine.Use(kind, m.fallback[kind].index, true)
+	}
+	if err == nil {
+		err = m.cfg.Engine.Detach(kind, in.index) // when it returns, all flows are with the fallback
+	}
+	mod.fellBack = since(known)
+	m.note(mod, in, Event{What: FellBack, Took: mod.fellBack, Detail: m.fallback[kind].name})
+	revive := !m.closed && !mod.gone && (mod.standing || m.active[kind] == mod)
+	if revive {
+		m.wg.Go(func() { m.revive(mod, known) })
+	}
+	m.mu.Unlock()
+	in.proc.kill()
+	in.proc.stop()
+	if err != nil {
+		m.cfg.Log.Error("dead module cannot be detached", "module", mod.spec.String(), "error", err)
+		return
+	}
+	in.proc.free()
+}
+
+// revive restarts a dead module, with growing pauses, until it runs or has died too often.
+func (m *Manager) revive(mod *module, dead time.Time) {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	go func() {
+		select {
+		case <-m.stop:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	for {
+		pause, ok := m.pause(mod)
+		if !ok {
+			return
+		}
+		if !sleep(pause, m.stop) {
+			return
+		}
+		m.mu.Lock()
+		wanted := !m.closed && !mod.gone && mod.inst == nil
+		m.mu.Unlock()
+		if !wanted {
+			return
+		}
+		in, err := m.start(ctx, mod)
+		if err == nil {
+			if err = m.comeBack(in, dead); err == nil {
+				return
+			}
+		}
+		m.mu.Lock()
+		mod.trouble = err.Error()
+		closed := m.closed
+		m.mu.Unlock()
+		if closed {
+			return
+		}
+		m.note(mod, nil, Event{What: Refused, Detail: err.Error()})
+	}
+}
+
+// comeBack attaches a restarted module and, if it is the one in use, returns the flows to it. On an error it is stopped.
+func (m *Manager) comeBack(in *instance, dead time.Time) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	mod, kind := in.mod, in.mod.spec.Kind
+	if mod.inst != nil { // a swap was faster
+		m.discard(in)
+		return nil
+	}
+	if err := m.attachLocked(in); err != nil {
+		m.discard(in)
+		return err
+	}
+	var rep SwapReport
+	if m.active[kind] == mod {
+		var err error
+		if rep, err = m.cfg.Engine.Use(kind, in.index, false); err != nil {
+			m.retire(in)
+			return err
+		}
+	}
+	mod.restarts++
+	mod.recover = since(dead)
+	m.note(mod, in, Event{What: Recovered, Flows: rep.Flows, Took: mod.recover})
+	return nil
+}
+
+// pause notes a death and returns how long to wait before the next restart; false if it has died too often.
+func (m *Manager) pause(mod *module) (time.Duration, bool) {
+	r := &m.use[mod.spec.Kind].Restart
+	now := wallNow()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for len(mod.deaths) > 0 && now.Sub(mod.deaths[0]) > r.Window {
+		mod.deaths = mod.deaths[1:]
+	}
+	mod.deaths = append(mod.deaths, now)
+	n := len(mod.deaths)
+	if n > r.Limit {
+		mod.failed = true
+		m.note(mod, nil, Event{What: GaveUp, Detail: fmt.Sprintf("%d deaths within %v; the last: %s", n, r.Window, mod.trouble)})
+		return 0, false
+	}
+	return min(r.Min<<min(n-1, 30), r.Max), true
+}
