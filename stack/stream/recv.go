@@ -183,7 +183,8 @@ func (r *Recv) Commit(upto uint64) {
 }
 
 // Prune frees memory that only holds bytes beyond Tail and returns its size; all bytes beyond Tail then count as not written
-// (a receiver may renege: RFC 2018, 8). The worker calls it.
+// (a receiver may renege: RFC 2018, 8). A last chunk, up to 64 KiB, goes with the application's next call. The worker calls
+// it.
 func (r *Recv) Prune() (freed int) {
 	if r.far != nil {
 		for _, c := range r.far.c[r.far.lo:] {

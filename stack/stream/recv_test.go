@@ -259,6 +259,7 @@ func FuzzRecv(f *testing.F) {
 			default:
 				x.r.Prune()
 				x.ooo.Clear()
+				x.read(0, false)
 			}
 			x.checkEmpty(a)
 		}

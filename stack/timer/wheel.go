@@ -117,7 +117,7 @@ func (w *Wheel) remove(i uint32, at plugins.Time) {
 	if n.prev == n.next && n.prev < sentinels {
 		w.clear(n.prev)
 	}
-	if at <= w.next {
+	if at <= w.next || w.used == 0 {
 		w.valid = false
 	}
 }
