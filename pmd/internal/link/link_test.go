@@ -1,13 +1,11 @@
 package link
 
 import (
-	"os"
-	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
+	"github.com/fastpath-tcp/fastpath/pmd/internal/peertest"
 	"github.com/fastpath-tcp/fastpath/test/netns"
 	"github.com/vishvananda/netlink"
 	vnetns "github.com/vishvananda/netns"
@@ -15,17 +13,8 @@ import (
 
 func veth(t *testing.T) *netns.NS {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("needs root: network namespaces")
-	}
-	n, err := netns.New("link")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { n.Close() })
-	if _, err := netns.Veth(netns.End{NS: n, Name: "one"}, netns.End{NS: n, Name: "two"}, 1400); err != nil {
-		t.Fatal(err)
-	}
+	n := peertest.NS(t)
+	peertest.Veth(t, netns.End{NS: n, Name: "one"}, netns.End{NS: n, Name: "two"}, 1400)
 	return n
 }
 
@@ -35,15 +24,6 @@ func open(t *testing.T, n *netns.NS, name string, changed func()) (l *Link) {
 		t.Fatal(err)
 	}
 	return l
-}
-
-func until(t *testing.T, what string, f func() bool) {
-	t.Helper()
-	for end := time.Now().Add(10 * time.Second); !f(); runtime.Gosched() {
-		if time.Now().After(end) {
-			t.Fatalf("timed out: %s", what)
-		}
-	}
 }
 
 func set(t *testing.T, n *netns.NS, args ...string) {
@@ -62,11 +42,11 @@ func TestWatch(t *testing.T) {
 		t.Errorf("opened %+v, up %v", l, l.Up())
 	}
 	set(t, n, "set", "dev", "two", "down") // takes the carrier
-	until(t, "no carrier", func() bool { return !l.Up() && calls.Load() > 0 })
+	peertest.Until(t, "no carrier", func() bool { return !l.Up() && calls.Load() > 0 })
 	set(t, n, "set", "dev", "two", "up")
-	until(t, "carrier", l.Up)
+	peertest.Until(t, "carrier", l.Up)
 	set(t, n, "del", "dev", "two")
-	until(t, "interface gone", func() bool { return !l.Up() })
+	peertest.Until(t, "interface gone", func() bool { return !l.Up() })
 }
 
 // TestSubscriptionEnds begins with a subscription that has ended, as one does that the kernel cut off.
@@ -89,9 +69,9 @@ func TestSubscriptionEnds(t *testing.T) {
 	set(t, n, "set", "dev", "two", "down")
 	var calls atomic.Int32
 	l.wait.Go(func() { l.watch(ended, make(chan struct{}), func() { calls.Add(1) }) })
-	until(t, "state read again", func() bool { return calls.Load() > 0 && !l.Up() })
+	peertest.Until(t, "state read again", func() bool { return calls.Load() > 0 && !l.Up() })
 	set(t, n, "set", "dev", "two", "up")
-	until(t, "carrier", l.Up)
+	peertest.Until(t, "carrier", l.Up)
 }
 
 func TestOpenErrors(t *testing.T) {

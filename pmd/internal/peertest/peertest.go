@@ -8,29 +8,14 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/fastpath-tcp/fastpath/pmd"
 	"github.com/fastpath-tcp/fastpath/test/netns"
 	"golang.org/x/sys/unix"
 )
-
-// Patience is how long a test waits for what must happen.
-const Patience = 10 * time.Second
-
-// Until calls f until it reports true, for at most Patience.
-func Until(t testing.TB, what string, f func() bool) {
-	t.Helper()
-	for end := time.Now().Add(Patience); !f(); runtime.Gosched() {
-		if time.Now().After(end) {
-			t.Fatalf("timed out: %s", what)
-		}
-	}
-}
 
 // NS makes a namespace for the length of the test, which is skipped without root.
 func NS(t testing.TB) *netns.NS {
