@@ -188,7 +188,7 @@ func TestSendConcurrent(t *testing.T) {
 		a := newArena(t, mem.Limits{})
 		var s Send
 		s.Init(a)
-		total := uint64(size) * 3000
+		total := uint64(size) * 1000
 		var wg sync.WaitGroup
 		wg.Go(func() {
 			rng := rand.New(rand.NewPCG(1, uint64(size)))
