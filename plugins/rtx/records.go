@@ -31,7 +31,9 @@ const (
 	// DeliveredTime RTTVar (all ns); Delivered, Lost and MSS as they are. The log follows as EvLog.
 	EvResume
 	// EvLog is one entry of the segment log after EvResume, in order of sequence: [Seq, End) with TxID, its last departure time
-	// Time, snapshot (Delivered, DeliveredTime, FirstSent, Lost), Mark, and FlagRetrans, FlagAppLimited. FlagLast ends the log.
+	// Time, snapshot (Delivered, DeliveredTime, FirstSent, Lost), Mark, and FlagRetrans, FlagAppLimited. FlagLast ends the log; an
+	// empty range with FlagLast says that everything was acknowledged meanwhile, and an EvResume with FlagLast has no log. A gap
+	// between two entries was acknowledged while the log was replayed, with everything below it. No Status comes before the end.
 	EvLog
 	// EvClose ends a flow.
 	EvClose
@@ -54,9 +56,9 @@ const FlagLast = FlagDup
 
 // Marks of a segment in the log.
 const (
-	MarkSacked uint8 = 1 << iota
-	MarkLost
-	MarkRetrans // sent more than once
+	MarkSacked  uint8 = 1 << iota
+	MarkLost          // and not sent again since
+	MarkRetrans       // sent more than once
 )
 
 // MaxSack is the largest number of SACK blocks in one acknowledgement (RFC 2018).
@@ -70,8 +72,8 @@ type Event struct {
 	Kind          uint8
 	Flags         uint8
 	NSack         uint8
-	Timer         uint8 // EvTimer: which; EvLog: Mark
-	MSS           uint32
+	Timer         uint8  // EvTimer: which; EvLog: Mark
+	MSS           uint32 // present effective MSS; 0: as before
 	Seq, End      uint32
 	TxID          uint32 // transmission id, per flow, counts up from 1
 	Wnd           uint32 // peer's window in bytes
@@ -97,6 +99,9 @@ const (
 	CmdProbe
 	// CmdReneged says that the peer reneged: all Sacked marks of the flow are void.
 	CmdReneged
+	// CmdNotLost says that the reduction was spurious: all Lost marks of the flow that were set before are void. What is still
+	// lost follows as CmdLost. It precedes a CmdStatus with FlagUndo, if anything was marked.
+	CmdNotLost
 )
 
 // Flags of a Command.
@@ -105,12 +110,13 @@ const (
 	FlagRTTValid
 	FlagCmdAppLimited
 	FlagAckDelayed
-	FlagEnter   // recovery was entered
+	FlagEnter   // recovery was entered: a new reduction. Not set by a timeout within a recovery that is not over
 	FlagExit    // recovery was left
 	FlagUndo    // the last reduction was spurious
 	FlagTimeout // this batch held a retransmission timeout
 	FlagTLPLoss // a tail-loss probe repaired a loss: one congestion response without recovery
 	FlagSpuriousProbe
+	FlagSendNew // F-RTO: answer this batch with up to two new segments, if there are any, before retransmissions (RFC 5682, 3.1 step 2b)
 )
 
 // Kinds of timer. One at a time per flow.
