@@ -144,10 +144,17 @@ func (p *Poller) sleep(ws []*Worker, now plugins.Time) bool {
 		idle = w.park() && idle
 	}
 	if idle {
+		for _, w := range ws {
+			w.turns.sleep(now)
+		}
 		ts := unix.NsecToTimespec(int64(until - now))
 		unix.Ppoll(fds, &ts, nil) //nolint:errcheck // interrupted or timed out: poll
 		var drain [8]byte
 		unix.Read(p.wakeFD, drain[:]) //nolint:errcheck // empty if something else woke us
+		woke := p.clock.Now()
+		for _, w := range ws {
+			w.turns.woke(woke)
+		}
 	}
 	for _, w := range ws {
 		w.unpark()
@@ -174,7 +181,6 @@ func (w *Worker) park() bool {
 }
 
 func (w *Worker) unpark() {
-	w.turns.lastEnd = 0 // a sleep is no gap
 	if q, ok := w.queue.(pmd.Parker); ok {
 		q.Unpark()
 	}

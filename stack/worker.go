@@ -301,52 +301,41 @@ func (w *Worker) Confirm(ref neigh.Ref) { w.neigh.Confirm(ref, w.now) }
 
 // turnStats measures the turns of a worker.
 type turnStats struct {
-	Busy, Idle uint64
+	busy, idle uint64
 	began      plugins.Time
-	lastEnd    plugins.Time
-	hist       [32]uint64 // busy turns of 2^i ns
-	max        time.Duration
-	total      time.Duration
-	gaps       [32]uint64 // time between two turns
-	gapMax     time.Duration
+	ended      plugins.Time // 0 after a sleep
+	turn, gap  Histogram
+	parks      uint64
+	parked     time.Duration
+	parkedAt   plugins.Time
 }
 
 func (t *turnStats) start(now plugins.Time, real bool) {
-	if !real {
-		return
+	if real && t.ended != 0 {
+		t.gap.add(now.Sub(t.ended))
 	}
 	t.began = now
-	if t.lastEnd != 0 {
-		g := now.Sub(t.lastEnd)
-		t.gaps[log2(g)]++
-		t.gapMax = max(t.gapMax, g)
-	}
-	t.lastEnd = now
+	t.ended = now
 }
 
-// end records a busy turn. The clock is read a second time only for one busy turn in sixteen, which is enough for the histogram;
-// the longest turn shows in the time between turns.
+// end records a turn. The clock is read a second time only for one busy turn in sixteen, which is enough for the histogram; between
+// the others the gap includes the turn, so that a long one shows in any case.
 func (t *turnStats) end(busy bool, c Clock, real bool) {
 	if !busy {
-		t.Idle++
+		t.idle++
 		return
 	}
-	t.Busy++
-	if !real || t.Busy&15 != 0 {
-		return
+	t.busy++
+	if real && t.busy&15 == 0 {
+		t.ended = c.Now()
+		t.turn.add(t.ended.Sub(t.began))
 	}
-	t.lastEnd = c.Now()
-	d := t.lastEnd.Sub(t.began)
-	t.hist[log2(d)]++
-	t.max = max(t.max, d)
-	t.total += d
 }
 
-func log2(d time.Duration) int {
-	n := 0
-	for d > 1 && n < 31 {
-		d >>= 1
-		n++
-	}
-	return n
+func (t *turnStats) sleep(now plugins.Time) { t.parkedAt = now }
+
+func (t *turnStats) woke(now plugins.Time) {
+	t.parks++
+	t.parked += now.Sub(t.parkedAt)
+	t.ended = 0 // a sleep is no gap
 }

@@ -6,10 +6,13 @@ import (
 	"github.com/fastpath-tcp/fastpath/cong/cubic"
 	"github.com/fastpath-tcp/fastpath/cong/reno"
 	"github.com/fastpath-tcp/fastpath/plugins/pace"
+	"github.com/fastpath-tcp/fastpath/plugins/rtx"
 )
 
 // modules is the list.
 var modules = []Entry{
+	{Info: rtx.BTreeInfo(), Rtx: rtx.NewBTree},
+	{Info: rtx.ListInfo(), Rtx: rtx.NewList},
 
 	{Info: pace.EDTInfo(), Pace: pace.NewEDT},
 	{Info: pace.NoneInfo(), Pace: pace.NewNone},
