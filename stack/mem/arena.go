@@ -149,7 +149,9 @@ func (a *Arena) Get(c Class) *Chunk {
 
 // Put gives a chunk back.
 func (a *Arena) Put(ch *Chunk) {
-	ch.Next.Store(nil)
+	if ch.Next.Load() != nil { // an atomic store costs more than a look
+		ch.Next.Store(nil)
+	}
 	k := &a.classes[ch.Class]
 	k.mu.Lock()
 	if !ch.taken {
