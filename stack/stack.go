@@ -197,6 +197,7 @@ func (s *Stack) makeWorkers() error {
 			}
 			w.owner = s.workers[i%s.port.NumQueues()]
 		}
+		w.copies = s.port.Info().Caps&pmd.Copies != 0
 		w.fifo = pmd.NewFifo(fifoDepth)
 		w.out = make([]chain, len(s.cfg.Workers))
 		w.neigh = neigh.New(neigh.Config{MAC: s.mac, Seed: rng.Uint64()}, now)
@@ -323,6 +324,15 @@ func (s *Stack) Close() error {
 		}
 	}
 	errs := []error{}
+	for _, w := range s.workers { // what others handed to a worker that had ended
+		for _, b := range []*pmd.Buf{w.inbox.take(), w.txbox.take()} {
+			for b != nil {
+				next := b.Next
+				b.Free()
+				b = next
+			}
+		}
+	}
 	for _, w := range s.workers {
 		if w.queue == nil {
 			if err := w.pool.CheckLeaks(); err != nil {

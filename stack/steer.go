@@ -117,19 +117,40 @@ func (w *Worker) exchange() bool {
 	return moved
 }
 
-// takeTx moves frames of workers without a queue to the FIFO, as far as there is room; the rest waits.
+// takeTx moves frames of workers without a queue to the FIFO, as far as there is room; the rest waits. A port that copies takes
+// them as they are; for others they are copied into this queue's own buffers, the only ones that such a port may hold.
 func (w *Worker) takeTx() (moved bool) {
 	if w.txWait == nil {
 		w.txWait = w.txbox.take()
 	}
 	for w.txWait != nil && w.fifo.Room() > 0 {
 		b := w.txWait
-		w.txWait = b.Next
+		if !w.copies {
+			if b = w.ownCopy(b); b == nil {
+				break
+			}
+		}
+		next := w.txWait.Next
+		if b != w.txWait {
+			w.free(w.txWait)
+		}
+		w.txWait = next
 		b.Next = nil
 		w.fifo.Push(b)
 		moved = true
 	}
 	return moved
+}
+
+func (w *Worker) ownCopy(b *pmd.Buf) *pmd.Buf {
+	c := w.pool.Get()
+	if c == nil {
+		w.Stats.NoBuffers++
+		return nil
+	}
+	c.Append(b.Bytes()) // fits: pools of one stack have buffers of one size
+	c.Flags, c.L2Len, c.L3Len, c.L4Len, c.SegSize = b.Flags, b.L2Len, b.L3Len, b.L4Len, b.SegSize
+	return c
 }
 
 // handOver gives the frames of this turn to the worker that owns the queue. What that has not taken yet bounds what may follow.

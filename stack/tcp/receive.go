@@ -160,7 +160,7 @@ func (e *Engine) ackTouched() {
 		if c.state == Closed {
 			continue
 		}
-		if c.newData {
+		if c.newData && !c.orphan {
 			c.newData = false
 			c.rcv.Commit(c.rcvOff)
 			if c.finRcvd {
