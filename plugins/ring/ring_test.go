@@ -159,10 +159,8 @@ func TestConcurrent(t *testing.T) {
 		if p.Publish() {
 			bell.Ring()
 		}
-		select {
-		case err := <-done:
-			t.Fatal(err)
-		default:
+		if len(done) > 0 && i < total { // it ends early only with an error
+			break
 		}
 	}
 	if err := <-done; err != nil {
