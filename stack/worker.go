@@ -13,8 +13,10 @@ import (
 )
 
 const (
-	burst     = 64   // frames per Poll, each way
-	fifoDepth = 1024 // frames that wait for the port
+	burst = 64 // frames per Poll, each way
+	// fifoDepth is how many frames wait for the port: two bursts keep it busy, and more would only leave the cache before they are
+	// sent. What does not fit stays with its flow, where it can still change.
+	fifoDepth = 2 * burst
 )
 
 // Worker is one share-nothing instance of the stack: a queue, or a share of another worker's, and the flows that steering gives it.

@@ -63,11 +63,12 @@ type App struct {
 	unreported uint32        // the reader's: bytes taken since the worker was last told
 	readStep   atomic.Uint32 // how many make it worth telling
 
-	mailNext *Conn
-	pend     atomic.Uint32
-	flags    atomic.Uint32
-	errno    atomic.Uint32
-	sndLimit atomic.Uint64 // bytes that the send stream may hold
+	mailNext    *Conn
+	pend        atomic.Uint32
+	flags       atomic.Uint32
+	errno       atomic.Uint32
+	sndLimit    atomic.Uint64 // bytes that the send stream may hold
+	fixedSndBuf atomic.Bool   // the application has set it
 
 	// RdDeadline and WrDeadline are the times at which the worker wakes Rd and Wr at the latest; 0 means none. Set, then call
 	// DeadlineChanged.
@@ -217,8 +218,11 @@ func (c *Conn) SetMaxRate(rate uint64) {
 	c.kick(kickOption)
 }
 
-// SetSendBuffer limits the bytes that the send stream holds.
-func (c *Conn) SetSendBuffer(n int) { c.sndLimit.Store(uint64(max(n, 4096))) }
+// SetSendBuffer limits the bytes that the send stream holds, instead of the engine's own sizing.
+func (c *Conn) SetSendBuffer(n int) {
+	c.fixedSndBuf.Store(true)
+	c.sndLimit.Store(uint64(max(n, 4096)))
+}
 
 // kick leaves the worker a message. It costs a lock-free push at most once per turn.
 func (c *Conn) kick(bits uint32) {

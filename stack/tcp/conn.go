@@ -203,6 +203,18 @@ func (c *Conn) caState() uint8 {
 	return c.ca
 }
 
+// minSendBuffer is the least that a connection lets the application write ahead.
+const minSendBuffer = 256 << 10
+
+// setCwnd sets the congestion window, and with it how far the application may write ahead: two windows (as Linux does), so that
+// there is always something to send, and no more, so that it is still warm when it is sent.
+func (c *Conn) setCwnd(cwnd uint32) {
+	c.cwnd = cwnd
+	if !c.fixedSndBuf.Load() {
+		c.sndLimit.Store(min(max(2*uint64(cwnd), minSendBuffer), uint64(c.eng.cfg.SendBuffer)))
+	}
+}
+
 // setTimer arms timer k. The wheel's entry moves only if it would come too late.
 func (c *Conn) setTimer(k int, at plugins.Time) {
 	c.due[k] = at

@@ -362,8 +362,10 @@ func (e *Engine) applyCong(index int, d *cong.Decision) {
 	changed := d.Rate != c.rate
 	c.rate = d.Rate
 	if !c.prr.on {
-		changed = changed || cwnd != c.cwnd
-		c.cwnd = cwnd
+		if cwnd != c.cwnd {
+			changed = true
+			c.setCwnd(cwnd)
+		}
 	}
 	if changed || d.Rate == 0 && c.stat.srtt != c.pacedSRTT {
 		c.pacedSRTT = c.stat.srtt

@@ -31,7 +31,7 @@ func (e *Engine) newConn(k *Tuple) *Conn {
 func (e *Engine) initConn(c *Conn) {
 	c.snd.Init(e.env.Arena)
 	c.rcv.Init(e.env.Arena)
-	c.sndLimit.Store(uint64(e.cfg.SendBuffer))
+	c.sndLimit.Store(min(minSendBuffer, uint64(e.cfg.SendBuffer)))
 	c.rateLimit.Store(plugins.Unlimited)
 	c.maxRate = plugins.Unlimited
 	c.rcvBuf = uint32(e.cfg.RecvBuffer)
