@@ -63,6 +63,11 @@ func (s *Stack) CloseListener(l *tcp.Listener) {
 // Connect starts an active open. A local address that is not valid is chosen by route; local port 0 is chosen by the worker, so that
 // the replies come to it. The connection is in SYN-SENT: wait on its Wr until Up.
 func (s *Stack) Connect(local, remote netip.AddrPort) (*tcp.Conn, error) {
+	return s.ConnectWith(local, remote, tcp.Choice{})
+}
+
+// ConnectWith is Connect with the modules that the connection is to have.
+func (s *Stack) ConnectWith(local, remote netip.AddrPort, modules tcp.Choice) (*tcp.Conn, error) {
 	k := tcp.Tuple{Remote: wire.AddrFrom(remote.Addr()), RemotePort: remote.Port(), LocalPort: local.Port()}
 	if !remote.Addr().Is4() && !remote.Addr().Is4In6() || remote.Port() == 0 {
 		return nil, fmt.Errorf("stack: cannot connect to %v", remote)
@@ -87,7 +92,11 @@ func (s *Stack) Connect(local, remote netip.AddrPort) (*tcp.Conn, error) {
 	w := s.workers[i]
 	var c *tcp.Conn
 	var err error
-	if !w.do(func() { c, err = w.engine.Connect(k) }) {
+	if !w.do(func() {
+		if c, err = w.engine.Connect(k); err == nil {
+			w.engine.Choose(c, modules)
+		}
+	}) {
 		return nil, ErrClosed
 	}
 	return c, err

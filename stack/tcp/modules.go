@@ -281,7 +281,7 @@ func (e *Engine) tellClose(c *Conn, k plugins.Kind) {
 
 // openModules gives a flow that has just been established to its modules.
 func (e *Engine) openModules(c *Conn, firstRTTFrom plugins.Time) {
-	c.mod = [plugins.NumKinds]uint8{plugins.Rtx: e.rtx.forNew(), plugins.Pace: e.pace.forNew(), plugins.Cong: e.cong.forNew()}
+	e.firstModules(c)
 	c.isOpen = true
 	for k := range plugins.NumKinds {
 		*e.flowCount(k, c.mod[k])++
