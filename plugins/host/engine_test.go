@@ -48,8 +48,8 @@ type fakeWorker struct {
 	out      []cong.Decision
 	resumes  int
 	moved    time.Time // of the last move away from a module that was not ready
-	paused   bool
-	bad      error // an answer that no module may give
+	silent   bool      // no samples
+	bad      error     // an answer that no module may give
 }
 
 func newFakeEngine(t *testing.T, workers, flows int) *fakeEngine {
@@ -84,7 +84,7 @@ func (w *fakeWorker) turn(now plugins.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	mods := w.mods[plugins.Cong]
-	if len(mods) == 0 || w.paused {
+	if len(mods) == 0 {
 		return
 	}
 	for i, m := range mods {
@@ -108,6 +108,9 @@ func (w *fakeWorker) turn(now plugins.Time) {
 		}
 	}
 	for slot := range w.flows {
+		if w.silent {
+			break
+		}
 		f := &w.flows[slot]
 		for range w.burst {
 			w.event++

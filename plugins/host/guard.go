@@ -8,8 +8,8 @@ import (
 
 // Guard sets when a module in a process counts as late or dead. The zero value means the defaults.
 type Guard struct {
-	// Late is the age of the oldest unconsumed event at which the fallback takes over. Default 100 ms, for shared cores; 10 ms
-	// suits a module with a core of its own.
+	// Late is the age of the oldest unconsumed event at which the fallback takes over. Default 100 ms, or 10 ms if the module
+	// has processors of its own.
 	Late time.Duration
 	// Dead is how long a module may consume nothing while events are outstanding. Default 2 s.
 	Dead time.Duration

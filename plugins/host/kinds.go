@@ -36,7 +36,7 @@ func (m *Manager) remotes(kind plugins.Kind, g Guard, p *process, notify chan<- 
 
 func remotesOf[E, C any](sch *schema[E, C], m *Manager, g Guard, p *process, notify chan<- struct{}) ([]remote, error) {
 	geo := m.cfg.geometry()
-	loops := (&link.AttachRequest{Geometry: geo, CPUs: m.cfg.CPUs}).Loops()
+	loops := (&link.AttachRequest{Geometry: geo, CPUs: m.use[sch.kind].CPUs}).Loops()
 	var bells []*ring.Bell
 	var rs []remote
 	for w := range geo.Workers {

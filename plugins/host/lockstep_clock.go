@@ -21,7 +21,7 @@ func (r *Remote[E, C]) turn(now plugins.Time, events, room int) {
 	// Events first, then the turn: who sees the turn finds its events. A lane parks only after it has looked at the turn.
 	r.events.Publish()
 	turn := r.host.Turn.Add(1)
-	if r.events.Publish() {
+	if r.events.Parked() {
 		r.wakes.Add(1)
 		r.bell.Ring()
 	}

@@ -94,8 +94,6 @@ func New(cfg Config) (*Manager, error) {
 			errs = append(errs, fmt.Errorf("two modules in use for %v", u.Kind))
 		}
 		seen[u.Kind.String()] = true
-		u.Restart = u.Restart.withDefaults()
-		u.Guard = u.Guard.withDefaults()
 		fb := Spec{Kind: u.Kind, Name: u.fallbackFor(u.Name)}
 		if err := fb.check(); err != nil {
 			errs = append(errs, fmt.Errorf("fallback of %v: %w", &u.Spec, err))
@@ -104,6 +102,9 @@ func New(cfg Config) (*Manager, error) {
 	}
 	for k := range m.use {
 		u := &m.use[k]
+		if len(u.CPUs) > 0 && u.Guard.Late <= 0 {
+			u.Guard.Late = 10 * time.Millisecond
+		}
 		u.Restart, u.Guard = u.Restart.withDefaults(), u.Guard.withDefaults()
 		m.modules = append(m.modules, &module{spec: u.Spec, standing: true})
 		seen[u.Spec.String()] = true

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -465,6 +466,79 @@ func TestStartFailsAsAWhole(t *testing.T) {
 		t.Fatal(err)
 	}
 	waitFor(t, "no children", func() bool { return len(children(t)) == 0 })
+}
+
+// A module without events costs nothing, with a processor of its own too.
+func TestIdleModuleSleeps(t *testing.T) {
+	if runtime.NumCPU() < 2 {
+		t.Skip("one processor: every thread is pinned to it")
+	}
+	for name, cpus := range map[string][]int{"shared": nil, "own": {firstCPU(t)}} {
+		t.Run(name, func(t *testing.T) {
+			e := newFakeEngine(t, 2, 5)
+			cfg := testConfig(t, e, testSpec(t, "good"))
+			cfg.Use[0].CPUs = cpus
+			m := startManager(t, cfg)
+			waitFor(t, "answers", func() bool { return e.answers() > 100 })
+			pid := m.find("third", "active").PID
+			if pinned := hasThreadOn(t, pid, firstCPU(t)); pinned != (cpus != nil) {
+				t.Errorf("a thread is pinned: %v", pinned)
+			}
+			_ = e.each(func(w *fakeWorker) error { w.silent = true; return nil })
+			poll(300*time.Millisecond, nil, func() bool { return false })
+			before := cpuTicks(t, pid)
+			poll(500*time.Millisecond, nil, func() bool { return false })
+			if used := cpuTicks(t, pid) - before; used > 2 {
+				t.Errorf("%d ticks (10 ms) of processor time in 500 ms of idleness", used)
+			}
+			_ = e.each(func(w *fakeWorker) error { w.silent = false; return nil })
+			n := e.answers()
+			waitFor(t, "answers again", func() bool { return e.answers() > n+100 })
+		})
+	}
+}
+
+func firstCPU(t testing.TB) int {
+	var set unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &set); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 1024 {
+		if set.IsSet(i) {
+			return i
+		}
+	}
+	return 0
+}
+
+func hasThreadOn(t testing.TB, pid, cpu int) bool {
+	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", pid))
+	if err != nil || len(files) == 0 {
+		t.Fatal(files, err)
+	}
+	for _, f := range files {
+		if b, err := os.ReadFile(f); err == nil && strings.Contains(string(b), fmt.Sprintf("Cpus_allowed_list:\t%d\n", cpu)) {
+			return true
+		}
+	}
+	return false
+}
+
+// cpuTicks is the user and system time of a process, in ticks of 10 ms.
+func cpuTicks(t testing.TB, pid int) (n int) {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var user, system int
+	f := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
+	if _, err := fmt.Sscan(f[11], &user); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := fmt.Sscan(f[12], &system); err != nil {
+		t.Fatal(err)
+	}
+	return user + system
 }
 
 // When the daemon is killed its modules end, and the next daemon removes what it left.

@@ -62,7 +62,7 @@ func (m *Manager) launch(ctx context.Context, s *Spec) (_ *process, err error) {
 	if err := p.describe(ctx, s, control); err != nil {
 		return nil, err
 	}
-	req := &link.AttachRequest{Geometry: geo, Params: s.Params, CPUs: m.cfg.CPUs, Spin: m.cfg.Spin, Lockstep: m.cfg.Lockstep}
+	req := &link.AttachRequest{Geometry: geo, Params: s.Params, CPUs: m.use[s.Kind].CPUs, Spin: m.spin(s.Kind), Lockstep: m.cfg.Lockstep}
 	for w := range geo.Workers {
 		req.Seeds = append(req.Seeds, m.cfg.seed(s.Kind, w))
 	}

@@ -412,6 +412,25 @@ func sameDecisions(t *testing.T, a, b cong.Module) (total int) {
 	return total
 }
 
+// A parked module is woken for events, and for nothing else.
+func TestWakes(t *testing.T) {
+	r := newRig(t, mustThird(t), 16, Guard{})
+	if !r.lane.Park() {
+		t.Fatal("nothing to do, and it does not park")
+	}
+	out := make([]cong.Decision, 4)
+	for i := range 5 {
+		r.Poll(plugins.Time(i), nil, out)
+	}
+	if n := r.Stats().Wakes; n != 0 {
+		t.Fatalf("woken %d times for nothing", n)
+	}
+	r.Poll(6, []cong.Sample{sample(0, 1, cong.KindOpen)}, out)
+	if n := r.Stats().Wakes; n != 1 || r.lane.Park() {
+		t.Fatalf("woken %d times for an event", n)
+	}
+}
+
 func TestPollDoesNotAllocate(t *testing.T) {
 	r := newRig(t, mustThird(t), 256, Guard{})
 	in := make([]cong.Sample, 32)

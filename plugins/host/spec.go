@@ -87,6 +87,9 @@ type Use struct {
 	Fallback string
 	Guard    Guard
 	Restart  Restart
+	// CPUs are processors that processes of this kind have for themselves, at most one per worker: a module loop is pinned to
+	// each, and looks for events all the time while it has flows. Default: none, all share.
+	CPUs []int
 }
 
 // Restart limits the restarts of a module that dies. Zero fields mean the defaults.
@@ -142,9 +145,7 @@ type Config struct {
 	RunDir string
 	// Seed feeds the random draws of all modules.
 	Seed uint64
-	// CPUs are processors that module processes may have for themselves, one per worker: they spin there. Default: none.
-	CPUs []int
-	// Spin is how long a module without a processor of its own looks for events before it parks. Default 50 µs.
+	// Spin is how long a module that shares its processor looks for events before it parks. Default 50 µs.
 	Spin time.Duration
 	// Ring is the number of slots of each ring, a power of two. Default 4096.
 	Ring int
@@ -177,6 +178,18 @@ func (c *Config) setDefaults() error {
 	}
 	return nil
 }
+
+// spin is how long modules of a kind look for events before they park.
+func (m *Manager) spin(kind plugins.Kind) time.Duration {
+	if len(m.use[kind].CPUs) > 0 {
+		return ownSpin
+	}
+	return m.cfg.Spin
+}
+
+// ownSpin is Spin on a processor of its own: long enough that a module in use never parks, yet a standing one does, and
+// leaves the processor to the other.
+const ownSpin = 100 * time.Millisecond
 
 // seed mixes a seed of its own for each instance, by splitmix64.
 func (c *Config) seed(kind plugins.Kind, worker int) uint64 {

@@ -92,12 +92,18 @@ func (p *Producer[T]) Push(v *T) bool {
 // Next is the position (counted from the start of the ring) of the record that the next Push writes.
 func (p *Producer[T]) Next() uint64 { return p.next }
 
-// Publish shows the consumer what was pushed, and reports whether the consumer is parked and must be woken.
-func (p *Producer[T]) Publish() (parked bool) {
-	if p.next != p.published {
-		p.published = p.next
-		p.tail.pos.Store(p.next)
+// Publish shows the consumer what was pushed, if anything, and reports whether it is parked and must be woken for it.
+func (p *Producer[T]) Publish() (wake bool) {
+	if p.next == p.published {
+		return false
 	}
+	p.published = p.next
+	p.tail.pos.Store(p.next)
+	return p.Parked()
+}
+
+// Parked reports whether the consumer waits for the doorbell.
+func (p *Producer[T]) Parked() bool {
 	// The consumer sets parked and then reads the cursor again; the cursor is stored and then parked is read here. Atomics
 	// are sequentially consistent, so at least one of the two sees the other.
 	return p.head.parked.Load() != 0

@@ -63,11 +63,11 @@ func (s *server) Attach(r *link.AttachRequest) error {
 		for w := i; w < len(lanes); w += loops {
 			mine = append(mine, lanes[w])
 		}
-		cpu, spin := -1, r.Spin
+		cpu := -1
 		if i < len(r.CPUs) {
-			cpu, spin = r.CPUs[i], -1
+			cpu = r.CPUs[i]
 		}
-		go loop(mine, bells[i], cpu, spin)
+		go loop(mine, bells[i], cpu, r.Spin)
 	}
 	return nil
 }
@@ -113,7 +113,7 @@ func loop(lanes []link.Lane, bell *ring.Bell, cpu int, spin time.Duration) {
 		if err := unix.SchedSetaffinity(0, &set); err != nil {
 			// Without a processor of its own a spinning loop would harm others.
 			slog.Warn("module cannot have its processor: it parks when idle instead", "cpu", cpu, "error", err)
-			spin = time.Duration(0)
+			spin = 0
 		}
 	}
 	var never atomic.Bool

@@ -40,10 +40,9 @@ type AttachRequest struct {
 	Geometry Geometry          `json:"geometry"`
 	Params   map[string]string `json:"params,omitempty"`
 	Seeds    []uint64          `json:"seeds"` // one per worker
-	// CPUs are the processors that the module has for itself: one loop is pinned to each and never parks. Without any, one
-	// loop runs all workers, looks for events for Spin, and parks.
+	// CPUs are the processors that the module has for itself: one loop is pinned to each. Without any, one loop runs all workers.
 	CPUs     []int         `json:"cpus,omitempty"`
-	Spin     time.Duration `json:"spin"`
+	Spin     time.Duration `json:"spin"` // a loop parks when it has found no event for this long
 	Lockstep bool          `json:"lockstep,omitempty"`
 }
 

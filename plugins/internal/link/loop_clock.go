@@ -9,7 +9,7 @@ import (
 )
 
 // Loop runs lanes on the calling goroutine until stop is set and bell is rung. spin is how long it looks for events before it
-// parks; negative: it never parks, for a core of its own.
+// parks.
 func Loop(lanes []Lane, bell *ring.Bell, spin time.Duration, stop *atomic.Bool) {
 	last := Now() // when there last was something to do
 	for !stop.Load() {
@@ -18,7 +18,7 @@ func Loop(lanes []Lane, bell *ring.Bell, spin time.Duration, stop *atomic.Bool) 
 			last = now
 			continue
 		}
-		if spin < 0 || now.Sub(last) < spin {
+		if now.Sub(last) < spin {
 			continue
 		}
 		park(lanes, bell, stop)
