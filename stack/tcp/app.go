@@ -75,7 +75,6 @@ type App struct {
 	RdDeadline, WrDeadline atomic.Int64
 	opts                   atomic.Uint32
 	rateLimit              atomic.Uint64
-	congName               atomic.Pointer[string]
 }
 
 // Option bits of a Conn.
@@ -190,6 +189,18 @@ func (c *Conn) Abort() {
 
 // DeadlineChanged makes the worker look at RdDeadline and WrDeadline.
 func (c *Conn) DeadlineChanged() { c.kick(kickDeadline) }
+
+// appDeadline is the earliest deadline that a waiting goroutine has.
+func (c *Conn) appDeadline() plugins.Time {
+	at := plugins.Never
+	if c.Rd.Armed() {
+		at = Deadline(&c.RdDeadline)
+	}
+	if c.Wr.Armed() {
+		at = min(at, Deadline(&c.WrDeadline))
+	}
+	return at
+}
 
 // Deadline returns the time kept in d, or plugins.Never.
 func Deadline(d *atomic.Int64) plugins.Time {

@@ -44,7 +44,7 @@ func (e *Engine) template(h *[hdrLen]byte, k *Tuple, mac wire.MAC) {
 }
 
 // reduce folds a sum to 16 bits, so that more can be added without overflow.
-func reduce(s uint64) uint64 { return uint64(^wire.Fold(s)) }
+func reduce(s uint64) uint16 { return ^wire.Fold(s) }
 
 // window is what the segment's window field says, and moves the right edge that the peer knows.
 func (c *Conn) window() uint16 {
@@ -103,7 +103,7 @@ func (e *Engine) emit(c *Conn, sq uint32, flags uint16, off uint64, n uint32) bo
 // finish copies the payload and completes the checksums in one pass, or leaves them to the port.
 func (e *Engine) finish(c *Conn, b *pmd.Buf, f, h, opts []byte, off uint64, n uint32) {
 	ip := f[wire.EthLen:]
-	sum := c.tcpSum + uint64(wire.TCPLen+len(opts)) + uint64(n)
+	sum := uint64(c.tcpSum) + uint64(wire.TCPLen+len(opts)) + uint64(n)
 	data := h[wire.TCPLen+len(opts):]
 	if e.env.Caps&pmd.TxCsum != 0 {
 		e.copyPayload(c, data, off, n)
@@ -111,10 +111,10 @@ func (e *Engine) finish(c *Conn, b *pmd.Buf, f, h, opts []byte, off uint64, n ui
 		b.L2Len, b.L3Len, b.L4Len = wire.EthLen, wire.IPv4Len, uint8(wire.TCPLen+len(opts))
 		// The port adds everything but the pseudo-header.
 		ports := uint64(c.Tuple.LocalPort) + uint64(c.Tuple.RemotePort)
-		binary.BigEndian.PutUint16(h[wire.TCPChecksum:], ^wire.Fold(sum+2*0xffff-reduce(ports)))
+		binary.BigEndian.PutUint16(h[wire.TCPChecksum:], ^wire.Fold(sum+2*0xffff-uint64(reduce(ports))))
 		return
 	}
-	binary.BigEndian.PutUint16(ip[10:], wire.Fold(c.ipSum+uint64(binary.BigEndian.Uint16(ip[2:]))+uint64(c.ipID)))
+	binary.BigEndian.PutUint16(ip[10:], wire.Fold(uint64(c.ipSum)+uint64(binary.BigEndian.Uint16(ip[2:]))+uint64(c.ipID)))
 	sum = wire.Sum(h[4:wire.TCPLen+len(opts)], sum)
 	if n > 0 {
 		var p [4][]byte
@@ -145,7 +145,6 @@ func (e *Engine) sentSegment(c *Conn, acks bool, n uint32) {
 	if n > 0 {
 		e.Stats.BytesOut += uint64(n)
 		c.count.DataSegsOut++
-		c.count.BytesSent += uint64(n)
 		c.lastSend = e.now
 		if c.ackPend > 0 && e.now.Sub(c.lastData) < c.ato {
 			c.pingpong = true // a reply within the delay: acknowledgements ride on data

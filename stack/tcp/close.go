@@ -43,7 +43,7 @@ func (e *Engine) closed(c *Conn) bool {
 	}
 	e.shutdownWrite(c)
 	if c.state == FinWait2 {
-		c.setTimer(timerFinWait2, e.now.Add(e.cfg.FinWait2))
+		c.setTimer(timerState, e.now.Add(e.cfg.FinWait2))
 	}
 	return false
 }
@@ -63,7 +63,7 @@ func (e *Engine) finAcked(c *Conn) {
 	case FinWait1:
 		c.state = FinWait2
 		if c.orphan {
-			c.setTimer(timerFinWait2, e.now.Add(e.cfg.FinWait2))
+			c.setTimer(timerState, e.now.Add(e.cfg.FinWait2))
 		}
 	case Closing:
 		e.timeWait(c)
@@ -119,8 +119,7 @@ func (e *Engine) destroy(c *Conn, why Errno) {
 func (e *Engine) letGo(c *Conn, why Errno) {
 	e.closeModules(c)
 	c.state = Closed
-	c.log.reset(&e.rings)
-	c.lost = lostQueue{}
+	e.outs.idle(c)
 	c.ooo.Reset()
 	e.Stats.Conns--
 	if !c.orphan {

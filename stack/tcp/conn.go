@@ -44,16 +44,12 @@ func (s State) canSend() bool {
 
 // Timers of a connection. One wheel entry stands at the earliest.
 const (
-	timerRtx       = iota // set by the rtx module: RTO, TLP or reordering
-	timerBackstop         // the engine's own RTO, if the module is silent
-	timerHandshake        // SYN or SYN-ACK
+	timerRtx      = iota // set by the rtx module: RTO, TLP or reordering
+	timerBackstop        // the engine's own RTO, if the module is silent
+	timerState           // what the state waits for: SYN or SYN-ACK again, zero-window probe, end of FIN-WAIT-2
 	timerDelAck
-	timerPersist
 	timerPace
-	timerFinWait2
 	timerKeepalive
-	timerRead  // the application's read deadline
-	timerWrite // the application's write deadline
 	numTimers
 )
 
@@ -80,7 +76,7 @@ type Conn struct {
 	// Send side. Sequence number sndUna stands for stream offset unaOff.
 	iss, sndUna, sndNxt uint32
 	sndWnd, maxSndWnd   uint32
-	sndWl1, sndWl2      uint32
+	sndWl1              uint32
 	sndSml              uint32 // end of the last segment sent below the MSS (Minshall)
 	unaOff              uint64
 	mss                 uint32 // payload of a full segment
@@ -93,7 +89,6 @@ type Conn struct {
 	probes              uint8 // unanswered zero-window probes
 	keepProbes          uint8 // unanswered keepalive probes
 	backstops           uint8 // timeouts of the engine's own since the last progress
-	probeSince          plugins.Time
 
 	// Receive side. rcvNxt stands for stream offset rcvOff.
 	irs, rcvNxt, rcvAdv uint32 // rcvAdv: right edge that the peer was told
@@ -117,11 +112,9 @@ type Conn struct {
 
 	// Congestion and recovery, as the modules last said.
 	cwnd, ssthresh     uint32
-	rate               uint64 // cong's pacing rate
-	maxRate            uint64 // the connection's own limit
-	line               pace.Line
+	rate               uint64     // cong's pacing rate
+	line               *pace.Line // unpaced, or the flow's own
 	clk                pace.Clock
-	prr                prr
 	ca                 uint8 // rtx's congestion state
 	cwr                bool  // reduction without loss, until cwrEnd is acknowledged
 	wantsPRR           bool
@@ -130,8 +123,8 @@ type Conn struct {
 	cwrEnd             uint32
 	cwndSeq, maxFlight uint32
 	barrier            uint64 // id of the last RTO, recovery entry, undo or swap: decisions older than it are dropped
-	decided            uint64 // AsOf of the last decision
-	pacedSRTT          time.Duration
+	decided            bool   // cong has answered since the barrier
+	pacedSRTT          uint32 // µs, that pace was last told
 	rtxTimer           uint8  // kind of timerRtx
 	replay             uint8  // 1: the Resume to the rtx module was sent, its log is not complete
 	replaySeq          uint32 // log entries below have been sent
@@ -139,11 +132,10 @@ type Conn struct {
 	ackIdx             int32  // index+1 of this turn's mergeable Ack event
 	aux                [3]uint64
 
-	log        segLog
-	lost       lostQueue
+	out        *outstanding // what is in flight; nothing if idle
 	txID       uint32
 	stat       stat
-	stallSince plugins.Time // first RTO without progress; 0: none
+	stallSince plugins.Time // first RTO, or first probe of a closed window, without an answer; 0: none
 
 	due [numTimers]plugins.Time
 
@@ -151,15 +143,14 @@ type Conn struct {
 	neigh    neigh.Ref
 	hdr      [hdrLen]byte
 	hdrOK    bool
-	ipSum    uint64
-	tcpSum   uint64
+	ipSum    uint16 // of the template, folded
+	tcpSum   uint16 // of the template and the pseudo-header, folded
 
-	tsOffset                  uint32
-	nextDupAck, nextChallenge plugins.Time // limits of answers to unacceptable segments
+	tsOffset   uint32
+	nextAnswer plugins.Time // limits answers to unacceptable segments
 
 	openedAt   plugins.Time
 	lastSend   plugins.Time
-	synAt      plugins.Time
 	busySince  plugins.Time
 	count      Counts
 	orphan     bool // the application has closed it
@@ -169,27 +160,28 @@ type Conn struct {
 
 // stat is what the rtx module last said of the flow.
 type stat struct {
-	srtt, rttvar, minRTT, rto time.Duration
-	delivered                 uint64
-	deliveredTime, firstSent  plugins.Time
-	lost                      uint64
-	backoff                   uint8
-	rateDelivered             uint64
-	rateInterval              time.Duration
-	rateAppLimited            bool
+	srtt, minRTT             time.Duration
+	rttvar, rto              uint32 // µs
+	delivered                uint64
+	deliveredTime, firstSent plugins.Time
+	lost                     uint64
+	backoff                  uint8
+	rateDelivered            uint64
+	rateInterval             time.Duration
+	rateAppLimited           bool
 }
 
 // Counts are a connection's counters.
 type Counts struct {
-	BytesSent, BytesRetrans, BytesAcked, BytesReceived uint64
-	SegsOut, SegsIn, DataSegsOut, DataSegsIn           uint64
-	Retrans, LostSegs, DSACKs, OOO                     uint32
-	Busy                                               time.Duration
+	BytesRetrans                             uint64
+	SegsOut, SegsIn, DataSegsOut, DataSegsIn uint64
+	Retrans, LostSegs, DSACKs, OOO           uint32
+	Busy                                     time.Duration
 }
 
 // inFlight is the engine's own account: what is outstanding, less what was SACKed or lost and not sent again. Commands that come
 // late make it too high, never too low.
-func (c *Conn) inFlight() uint32 { return c.sndNxt - c.sndUna - c.log.sacked - c.log.lost }
+func (c *Conn) inFlight() uint32 { return c.sndNxt - c.sndUna - c.out.log.sacked - c.out.log.lost }
 
 // off is the stream offset of the sequence number s.
 func (c *Conn) off(s uint32) uint64 { return c.unaOff + uint64(int64(int32(s-c.sndUna))) }
@@ -233,5 +225,16 @@ func (c *Conn) nextDue() plugins.Time {
 	for _, d := range c.due {
 		at = min(at, d)
 	}
-	return at
+	return min(at, c.appDeadline())
 }
+
+// rto is the present retransmission timeout; before the first RTT sample the initial one (RFC 6298, 2.1).
+func (c *Conn) rto() time.Duration {
+	if c.stat.rto == 0 {
+		return rtoInitial
+	}
+	return max(time.Duration(c.stat.rto)*time.Microsecond, rtoMin)
+}
+
+// unpaced is the line of flows that no module has given one.
+var unpaced = pace.Line{Rate: plugins.Unlimited, Horizon: 1<<63 - 1}

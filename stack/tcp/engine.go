@@ -137,7 +137,7 @@ type Engine struct {
 	due      []uint32
 	waiting  []*Conn // have something to send and no link address yet
 	retry    bool    // some link address has become known
-	rings    ringPool
+	outs     outPool
 	twFree   []*timeWait
 	portNext uint32
 	fullStop bool // this turn's output stopped for want of room or buffers
@@ -218,8 +218,9 @@ func (e *Engine) kicked(c *Conn, bits uint32) {
 		return
 	}
 	if bits&kickDeadline != 0 {
-		c.setTimer(timerRead, Deadline(&c.RdDeadline))
-		c.setTimer(timerWrite, Deadline(&c.WrDeadline))
+		if at := c.appDeadline(); at < e.wheel.At(c.slot) {
+			e.wheel.Set(c.slot, at)
+		}
 	}
 	if bits&kickRead != 0 {
 		e.windowUpdate(c)

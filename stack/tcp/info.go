@@ -17,6 +17,8 @@ type Info struct {
 	Local, Remote                  netip.AddrPort
 	RecvQueue, SendQueue           uint64 // bytes not read by the application; bytes not acknowledged by the peer
 	NotSent                        uint64
+	BytesSent                      uint64 // retransmissions included
+	BytesAcked, BytesReceived      uint64
 	Cong, Pace, Rtx                string // module names
 	CongAux                        [3]uint64
 	SndScale, RcvScale             uint8
@@ -44,20 +46,22 @@ func (e *Engine) Info(c *Conn) Info {
 		State: c.state.String(), Local: c.Tuple.LocalAddr(), Remote: c.Tuple.RemoteAddr(),
 		RecvQueue: c.rcv.Tail() - c.rcv.Head(), SendQueue: c.snd.Tail() - c.snd.Head(),
 		SndScale: c.sndScale, RcvScale: c.rcvScale, Timestamps: c.tsOK, SACK: c.sackOK,
-		RTO: c.stat.rto, RTT: c.stat.srtt, RTTVar: c.stat.rttvar, MinRTT: c.stat.minRTT,
+		RTO: c.rto(), RTT: c.stat.srtt, RTTVar: time.Duration(c.stat.rttvar) * time.Microsecond, MinRTT: c.stat.minRTT,
+		BytesAcked: c.unaOff, BytesReceived: c.rcvOff,
 		MSS: c.mss, RcvMSS: c.rcvMSS, Cwnd: c.cwnd, Ssthresh: c.ssthresh, InFlight: c.inFlight(), SndWnd: c.sndWnd,
-		RcvWnd: c.rcvAdv - c.rcvNxt, CAState: caNames[c.caState()], PacingRate: c.line.Rate, MaxRate: c.maxRate,
+		RcvWnd: c.rcvAdv - c.rcvNxt, CAState: caNames[c.caState()], PacingRate: c.line.Rate, MaxRate: c.rateLimit.Load(),
 		DeliveryAppLimited: c.stat.rateAppLimited, AppLimited: c.appLimited != 0,
-		Lost: c.log.lost, Sacked: c.log.sacked, Unacked: c.log.n, Backoff: c.stat.backoff, Counts: c.count, CongAux: c.aux,
+		Lost: c.out.log.lost, Sacked: c.out.log.sacked, Unacked: c.out.log.n, Backoff: c.stat.backoff, Counts: c.count, CongAux: c.aux,
 		Age: e.now.Sub(c.openedAt), LastSend: e.now.Sub(c.lastSend), LastRecv: e.now.Sub(c.lastData),
 	}
 	if c.state.synchronized() {
+		i.BytesSent = min(c.off(c.sndNxt), c.snd.Tail()) + c.count.BytesRetrans
 		i.NotSent = c.snd.Tail() - min(c.off(c.sndNxt), c.snd.Tail())
 	}
 	if c.stat.rateInterval > 0 {
 		i.DeliveryRate = cong.MulDiv(c.stat.rateDelivered, uint64(time.Second), uint64(c.stat.rateInterval))
 	}
-	if c.log.n > 0 {
+	if c.out.log.n > 0 {
 		i.Counts.Busy += e.now.Sub(c.busySince)
 	}
 	if c.isOpen {

@@ -126,10 +126,10 @@ const challengeEvery = 500 * time.Millisecond
 
 // challenge answers a suspicious segment with an ACK, at a limited rate.
 func (e *Engine) challenge(c *Conn) {
-	if c.nextChallenge > e.now {
+	if c.nextAnswer > e.now {
 		return
 	}
-	c.nextChallenge = e.now.Add(challengeEvery)
+	c.nextAnswer = e.now.Add(challengeEvery)
 	e.Stats.ChallengeAcks++
 	c.ackNow = true
 	e.makeReady(c)
@@ -140,10 +140,10 @@ func (e *Engine) challenge(c *Conn) {
 func (e *Engine) dupAck(c *Conn, t *wire.TCP) {
 	if len(t.Payload) == 0 && t.Flags&(wire.SYN|wire.FIN) == 0 {
 		// A zero-window or keepalive probe has SEG.SEQ = RCV.NXT-1 and wants an answer each time it comes, which is seldom.
-		if c.nextDupAck > e.now {
+		if c.nextAnswer > e.now {
 			return
 		}
-		c.nextDupAck = e.now.Add(dupAckEvery)
+		c.nextAnswer = e.now.Add(dupAckEvery)
 	}
 	c.ackNow = true
 	e.makeReady(c)
@@ -162,7 +162,10 @@ func (e *Engine) ack(c *Conn, t *wire.TCP, o *wire.Options) bool {
 	hadData := c.sndNxt != c.sndUna
 	same := wnd == c.sndWnd
 	e.peerWindow(c, t, wnd)
-	c.probes, c.keepProbes = 0, 0
+	if c.probes > 0 { // a closed window may stay closed for ever, as long as its probes are answered (RFC 9293, MUST-37)
+		c.probes, c.stallSince = 0, 0
+	}
+	c.keepProbes = 0
 	if !hadData {
 		e.persistProgress(c)
 		return true
@@ -211,7 +214,7 @@ func (e *Engine) peerWindow(c *Conn, t *wire.TCP, wnd uint32) {
 		return
 	}
 	grew := wnd > c.sndWnd
-	c.sndWnd, c.sndWl1, c.sndWl2 = wnd, t.Seq, t.Ack
+	c.sndWnd, c.sndWl1 = wnd, t.Seq
 	c.maxSndWnd = max(c.maxSndWnd, wnd)
 	if grew {
 		e.makeReady(c)
@@ -226,14 +229,14 @@ func (e *Engine) advance(c *Conn, ack uint32) {
 	if finAcked {
 		data-- // the FIN's sequence number
 	}
-	c.log.ack(ack, &e.rings)
-	c.lost.trim(ack)
+	c.out.log.ack(ack)
+	c.out.lost.trim(ack)
 	c.sndUna = ack
 	c.unaOff += uint64(data)
 	c.snd.Release(c.unaOff)
-	c.count.BytesAcked += uint64(data)
 	c.stallSince, c.backstops = 0, 0
-	if c.log.n == 0 {
+	if c.out.log.n == 0 {
+		e.outs.idle(c)
 		c.stopTimer(timerRtx)
 		c.stopTimer(timerBackstop)
 		c.count.Busy += e.now.Sub(c.busySince)

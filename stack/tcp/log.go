@@ -55,8 +55,8 @@ func (l *segLog) find(s uint32) uint32 {
 	return uint32(sort.Search(int(l.n), func(i int) bool { return seq.After(l.at(uint32(i)).end, s) }))
 }
 
-// ack removes what lies below una and returns the number of bytes removed that were not SACKed before.
-func (l *segLog) ack(una uint32, pool *ringPool) {
+// ack removes what lies below una.
+func (l *segLog) ack(una uint32) {
 	for l.n > 0 {
 		s := l.at(0)
 		if !seq.Before(s.seq, una) {
@@ -74,9 +74,6 @@ func (l *segLog) ack(una uint32, pool *ringPool) {
 		l.head++
 		l.n--
 	}
-	if l.n == 0 {
-		l.reset(pool)
-	}
 }
 
 func (l *segLog) uncount(s *segment, n uint32) {
@@ -85,12 +82,6 @@ func (l *segLog) uncount(s *segment, n uint32) {
 	} else if s.mark&rtx.MarkLost != 0 {
 		l.lost -= n
 	}
-}
-
-// reset drops all entries and gives the ring back.
-func (l *segLog) reset(pool *ringPool) {
-	pool.put(l.ring)
-	*l = segLog{}
 }
 
 // sack marks the segments that lie entirely in r as selectively acknowledged.
@@ -141,6 +132,52 @@ func (l *segLog) resent(s *segment) {
 		l.lost -= s.len()
 	}
 	s.mark = s.mark&^rtx.MarkLost | rtx.MarkRetrans
+}
+
+// outstanding is what a connection keeps while it has something in flight.
+type outstanding struct {
+	log  segLog
+	lost lostQueue
+	prr  prr
+}
+
+// nothing is the outstanding of an idle connection. It is never written.
+var nothing outstanding
+
+// outPool keeps outstandings that are not in use. One worker owns it.
+type outPool struct {
+	free  []*outstanding
+	rings ringPool
+}
+
+// inUse makes sure that c has an outstanding of its own.
+func (p *outPool) inUse(c *Conn) {
+	if c.out != &nothing {
+		return
+	}
+	if n := len(p.free); n > 0 {
+		c.out, p.free = p.free[n-1], p.free[:n-1]
+		return
+	}
+	c.out = new(outstanding)
+}
+
+// idle gives c's outstanding back. Its log is empty.
+func (p *outPool) idle(c *Conn) {
+	o := c.out
+	if o == &nothing {
+		return
+	}
+	c.out = &nothing
+	o.lost.r = o.lost.r[:0]
+	o.prr = prr{}
+	if len(o.log.ring) > minRing || cap(o.lost.r) > 64 {
+		p.rings.put(o.log.ring)
+		*o = outstanding{}
+	} else {
+		o.log = segLog{ring: o.log.ring}
+	}
+	p.free = append(p.free, o)
 }
 
 const minRing = 4

@@ -1,8 +1,6 @@
 package tcp
 
 import (
-	"time"
-
 	"github.com/fastpath-tcp/fastpath/cong"
 	"github.com/fastpath-tcp/fastpath/plugins"
 	"github.com/fastpath-tcp/fastpath/plugins/pace"
@@ -95,7 +93,7 @@ func (e *Engine) needResume(c *Conn, k plugins.Kind) {
 	}
 	if k == plugins.Cong {
 		e.event++
-		c.barrier = e.event
+		c.setBarrier(e.event)
 	}
 	if !c.resume[k] {
 		c.resume[k] = true
@@ -150,7 +148,7 @@ func (e *Engine) resumeCong(c *Conn) {
 	if c.stat.rateInterval > 0 {
 		s.Flags |= cong.FlagRateValid
 	}
-	c.barrier = s.ID
+	c.setBarrier(s.ID)
 }
 
 // resumeRtx sends the Resume and the log of a flow to its rtx module, as much as budget allows. Until the log has ended, the flow
@@ -162,19 +160,19 @@ func (e *Engine) resumeRtx(c *Conn, budget int) (used int) {
 		ev.Seq, ev.End, ev.MSS = c.sndUna, c.sndNxt, c.mss
 		ev.Echo = plugins.Time(c.stat.srtt)
 		ev.FirstSent = plugins.Time(c.stat.minRTT)
-		ev.DeliveredTime = plugins.Time(c.stat.rttvar)
+		ev.DeliveredTime = plugins.Time(c.stat.rttvar) * 1000
 		ev.Delivered, ev.Lost = c.stat.delivered, c.stat.lost
 		ev.Flags = c.rtxFlags()
 		ev.TxID = c.txID
 		c.replay, used = 1, 1
-		if c.log.n == 0 {
+		if c.out.log.n == 0 {
 			ev.Flags |= rtx.FlagLast
 			c.resume[plugins.Rtx] = false
 			return used
 		}
 	}
-	for i := c.log.find(c.replaySeq); i < c.log.n && used < budget; i++ {
-		s := c.log.at(i)
+	for i := c.out.log.find(c.replaySeq); i < c.out.log.n && used < budget; i++ {
+		s := c.out.log.at(i)
 		ev := e.rtxEvent(c, rtx.EvLog)
 		ev.Seq, ev.End, ev.TxID, ev.Time, ev.Timer = s.seq, s.end, s.txID, s.time, s.mark
 		ev.Delivered, ev.DeliveredTime, ev.FirstSent, ev.Lost = s.delivered, s.deliveredTime, s.firstSent, s.lost
@@ -185,14 +183,14 @@ func (e *Engine) resumeRtx(c *Conn, budget int) (used int) {
 			ev.Flags |= rtx.FlagAppLimited
 		}
 		c.replaySeq = s.end
-		if i == c.log.n-1 {
+		if i == c.out.log.n-1 {
 			ev.Flags |= rtx.FlagLast
 			c.resume[plugins.Rtx] = false
 			e.makeReady(c)
 		}
 		used++
 	}
-	if c.resume[plugins.Rtx] && c.log.n == 0 { // everything was acknowledged meanwhile
+	if c.resume[plugins.Rtx] && c.out.log.n == 0 { // everything was acknowledged meanwhile
 		e.rtxEvent(c, rtx.EvLog).Flags = rtx.FlagLast
 		c.resume[plugins.Rtx] = false
 		e.makeReady(c)
@@ -235,7 +233,7 @@ func (e *Engine) newSample(c *Conn, kind uint8) *cong.Sample {
 	if !c.sackOK {
 		s.Flags |= cong.FlagNoSACK
 	}
-	if c.log.sacked > 0 {
+	if c.out.log.sacked > 0 {
 		s.Flags |= cong.FlagSacked
 	}
 	if c.line.Rate != plugins.Unlimited {
@@ -262,7 +260,7 @@ func (e *Engine) tellPace(c *Conn, kind uint8) {
 	ev := e.pace.push(c.mod[plugins.Pace])
 	*ev = pace.Event{
 		Flow: c.flow(), ID: e.event, Time: e.now, Kind: kind, MSS: c.mss, Cwnd: max(c.cwnd, c.sndNxt-c.sndUna),
-		Ssthresh: c.ssthresh, Rate: c.rate, MaxRate: c.maxRate, SRTT: c.stat.srtt,
+		Ssthresh: c.ssthresh, Rate: c.rate, MaxRate: c.rateLimit.Load(), SRTT: c.stat.srtt,
 	}
 }
 
@@ -322,7 +320,15 @@ func (e *Engine) applyPace(index int, l *pace.Line) {
 		e.Stats.BadCommands++
 		return
 	}
-	c.line = *l
+	switch {
+	case l.Rate == plugins.Unlimited:
+		c.line = &unpaced
+	case c.line == &unpaced:
+		c.line = new(pace.Line)
+		fallthrough
+	default:
+		*c.line = *l
+	}
 	c.stopTimer(timerPace)
 	e.makeReady(c)
 }
@@ -344,31 +350,31 @@ func (e *Engine) applyCong(index int, d *cong.Decision) {
 		e.Stats.BadCommands++
 		return
 	}
-	c.decided = d.AsOf
+	c.decided = true
 	c.aux = d.Aux
 	c.wantsPRR = d.Flags&cong.WantsPRR != 0
 	c.ssthresh = max(d.Ssthresh, 2*c.mss)
 	cwnd := min(max(d.Cwnd, c.mss), maxWindow)
 	if d.Flags&cong.EnterCWR != 0 && c.caState() < cong.CACWR {
 		c.cwr, c.cwrEnd = true, c.sndNxt
-		c.prr.enter(c.sndNxt - c.sndUna - c.log.sacked)
+		c.reduce(0)
 	}
 	if d.Flags&cong.MarkAppLimited != 0 {
 		c.appLimited = max(c.stat.delivered+uint64(c.inFlight()), 1)
 	}
 	if !c.wantsPRR {
-		c.prr.on = false
+		c.stopReducing()
 	}
 	changed := d.Rate != c.rate
 	c.rate = d.Rate
-	if !c.prr.on {
+	if !c.out.prr.on {
 		if cwnd != c.cwnd {
 			changed = true
 			c.setCwnd(cwnd)
 		}
 	}
-	if changed || d.Rate == 0 && c.stat.srtt != c.pacedSRTT {
-		c.pacedSRTT = c.stat.srtt
+	if changed || d.Rate == 0 && uint32(c.stat.srtt/1000) != c.pacedSRTT {
+		c.pacedSRTT = uint32(c.stat.srtt / 1000)
 		e.tellPace(c, pace.EvUpdate)
 	}
 	e.makeReady(c)
@@ -388,11 +394,13 @@ func (e *Engine) applyRtx(index int, m *rtx.Command) {
 	case rtx.CmdStatus:
 		e.status(c, m)
 	case rtx.CmdSacked:
-		c.log.sack(m.Range())
+		c.out.log.sack(m.Range())
 	case rtx.CmdLost:
 		e.markLost(c, m)
 	case rtx.CmdReneged:
-		c.log.renege()
+		if c.out != &nothing {
+			c.out.log.renege()
+		}
 	case rtx.CmdProbe:
 		c.wantProbe = true
 		e.makeReady(c)
@@ -403,17 +411,17 @@ func (e *Engine) applyRtx(index int, m *rtx.Command) {
 
 func (e *Engine) markLost(c *Conn, m *rtx.Command) {
 	r := m.Range()
-	before := c.log.lost
-	n := c.log.lose(r, m.TxID)
+	before := c.out.log.lost
+	n := c.out.log.lose(r, m.TxID)
 	if n == 0 {
 		return
 	}
 	e.Stats.LostSegs += uint64(n)
 	c.count.LostSegs += n
-	c.lost.add(r)
-	c.stat.lost += uint64(c.log.lost - before)
+	c.out.lost.add(r)
+	c.stat.lost += uint64(c.out.log.lost - before)
 	s := e.newSample(c, cong.KindLost)
-	s.Lost = c.log.lost - before
+	s.Lost = c.out.log.lost - before
 	s.TxInFlight, s.LostSinceSend, s.PriorDelivered, s.SendTime = m.TxInFlight, m.LostSinceSend, m.PriorDelivered, m.SendTime
 	if m.Flags&rtx.FlagCmdAppLimited != 0 {
 		s.Flags |= cong.FlagAppLimited
@@ -428,8 +436,8 @@ func (e *Engine) status(c *Conn, m *rtx.Command) {
 		return
 	}
 	st := &c.stat
-	st.srtt, st.minRTT, st.rto = m.SRTT, m.MinRTT, time.Duration(m.RTOUsec)*time.Microsecond
-	st.rttvar, st.backoff = time.Duration(m.RTTVarUsec)*time.Microsecond, m.Backoff
+	st.srtt, st.minRTT, st.rto = m.SRTT, m.MinRTT, m.RTOUsec
+	st.rttvar, st.backoff = m.RTTVarUsec, m.Backoff
 	if m.Delivered > st.delivered {
 		st.delivered, st.deliveredTime = m.Delivered, e.now
 		if c.appLimited != 0 && st.delivered > c.appLimited {
@@ -443,7 +451,7 @@ func (e *Engine) status(c *Conn, m *rtx.Command) {
 	}
 	c.ca = m.CA
 	c.rtxTimer = m.Timer
-	if m.Timer == rtx.TimerNone || c.log.n == 0 {
+	if m.Timer == rtx.TimerNone || c.out.log.n == 0 {
 		c.stopTimer(timerRtx)
 	} else {
 		c.setTimer(timerRtx, m.TimerAt())
@@ -469,7 +477,7 @@ func (e *Engine) status(c *Conn, m *rtx.Command) {
 func (e *Engine) recoveryFlags(c *Conn, m *rtx.Command) {
 	if m.Flags&rtx.FlagTimeout != 0 {
 		e.Stats.RTOs++
-		c.prr.on = false
+		c.stopReducing()
 		if c.stallSince == 0 {
 			c.stallSince = e.now
 		}
@@ -478,23 +486,23 @@ func (e *Engine) recoveryFlags(c *Conn, m *rtx.Command) {
 	}
 	if m.Flags&rtx.FlagEnter != 0 && m.CA == rtx.CARecovery || m.Flags&rtx.FlagTLPLoss != 0 {
 		e.Stats.Recoveries++
-		c.prr.enter(c.sndNxt - c.sndUna - c.log.sacked + m.NewlyAcked)
+		c.reduce(m.NewlyAcked)
 	}
 	if m.Flags&rtx.FlagTLPLoss != 0 {
 		c.cwr, c.cwrEnd = true, c.sndNxt
 	}
 	if m.Flags&rtx.FlagUndo != 0 {
 		e.Stats.Undos++
-		c.prr.on = false
+		c.stopReducing()
 	}
 	if m.Flags&rtx.FlagExit != 0 || !c.cwr && c.ca < cong.CARecovery {
-		if c.prr.on {
-			c.prr.on = false
+		if c.out.prr.on {
+			c.stopReducing()
 			c.cwnd = max(min(c.cwnd, c.ssthresh), c.mss)
 		}
 	}
-	if c.prr.on {
-		c.prr.ack(m.NewlyAcked, m.NewlyLost == 0)
+	if c.out.prr.on {
+		c.out.prr.ack(m.NewlyAcked, m.NewlyLost == 0)
 	}
 }
 
@@ -528,23 +536,39 @@ func (e *Engine) ackSample(c *Conn, m *rtx.Command, exit bool) {
 		s.Flags |= cong.FlagExit
 	}
 	if m.Flags&(rtx.FlagEnter|rtx.FlagTimeout|rtx.FlagUndo|rtx.FlagTLPLoss) != 0 {
-		c.barrier = s.ID
+		c.setBarrier(s.ID)
 	}
 }
 
+// reduce starts a proportional rate reduction; newly is what this batch delivered.
+func (c *Conn) reduce(newly uint32) {
+	if c.out != &nothing {
+		c.out.prr.enter(c.sndNxt - c.sndUna - c.out.log.sacked + newly)
+	}
+}
+
+func (c *Conn) stopReducing() {
+	if c.out != &nothing {
+		c.out.prr.on = false
+	}
+}
+
+// setBarrier drops decisions that are older than event id.
+func (c *Conn) setBarrier(id uint64) { c.barrier, c.decided = id, false }
+
 // effectiveCwnd is the congestion window that output obeys now.
 func (c *Conn) effectiveCwnd() uint32 {
-	if !c.prr.on {
+	if !c.out.prr.on {
 		return c.cwnd
 	}
-	if c.prr.pending {
-		if c.decided < c.barrier {
+	if c.out.prr.pending {
+		if !c.decided {
 			// No decision of this episode yet: conserve packets.
-			c.cwnd = c.inFlight() + max(c.prr.newly, boolTo(c.prr.out == 0, c.mss))
-			c.prr.delivered += uint64(c.prr.newly)
-			c.prr.newly, c.prr.pending = 0, false
+			c.cwnd = c.inFlight() + max(c.out.prr.newly, boolTo(c.out.prr.out == 0, c.mss))
+			c.out.prr.delivered += uint64(c.out.prr.newly)
+			c.out.prr.newly, c.out.prr.pending = 0, false
 		} else {
-			c.cwnd = max(c.prr.window(c.inFlight(), c.ssthresh, c.mss), c.mss)
+			c.cwnd = max(c.out.prr.window(c.inFlight(), c.ssthresh, c.mss), c.mss)
 		}
 	}
 	return c.cwnd

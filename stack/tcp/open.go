@@ -1,15 +1,12 @@
 package tcp
 
 import (
-	"math/bits"
-	"time"
-
 	"github.com/fastpath-tcp/fastpath/cong"
 	"github.com/fastpath-tcp/fastpath/plugins"
-	"github.com/fastpath-tcp/fastpath/plugins/pace"
 	"github.com/fastpath-tcp/fastpath/stack/mem"
 	"github.com/fastpath-tcp/fastpath/stack/seq"
 	"github.com/fastpath-tcp/fastpath/stack/wire"
+	"math/bits"
 )
 
 // newConn makes a connection in state CLOSED and puts it into the table. It returns nil if there is no room.
@@ -33,11 +30,10 @@ func (e *Engine) initConn(c *Conn) {
 	c.rcv.Init(e.env.Arena)
 	c.sndLimit.Store(min(minSendBuffer, uint64(e.cfg.SendBuffer)))
 	c.rateLimit.Store(plugins.Unlimited)
-	c.maxRate = plugins.Unlimited
 	c.rcvBuf = uint32(e.cfg.RecvBuffer)
 	c.readStep.Store(c.rcvBuf / 8)
 	c.ssthresh = cong.InfiniteSsthresh
-	c.line = pace.Line{Rate: plugins.Unlimited, Horizon: time.Duration(1<<63 - 1)}
+	c.line, c.out = &unpaced, &nothing
 	c.openedAt = e.now
 	c.ato = atoMin
 	for i := range c.due {
@@ -92,7 +88,7 @@ func (e *Engine) learnSYN(c *Conn, t *wire.TCP, o *wire.Options) {
 	}
 	c.sndWnd = uint32(t.Window) // never scaled in a SYN (RFC 7323, 2.2)
 	c.maxSndWnd = c.sndWnd
-	c.sndWl1, c.sndWl2 = t.Seq, t.Ack
+	c.sndWl1 = t.Seq
 	c.rcvAdv = c.rcvNxt + min(c.rcvBuf, 0xffff)
 	c.rcvMSS = defaultMSS
 }
@@ -119,7 +115,7 @@ func (e *Engine) Connect(k Tuple) (*Conn, error) {
 	c.mss = uint32(e.ourMSS())
 	c.ackNow = true
 	e.makeReady(c)
-	c.setTimer(timerHandshake, e.now.Add(rtoInitial))
+	c.setTimer(timerState, e.now.Add(rtoInitial))
 	return c, nil
 }
 
@@ -169,10 +165,10 @@ func (e *Engine) sendHandshake(c *Conn) sendResult {
 	c.count.SegsOut++
 	c.sndNxt = c.iss + 1
 	if c.synRetries == 0 {
-		c.synAt = e.now
+		c.lastSend = e.now
 	}
-	if c.due[timerHandshake] == never {
-		c.setTimer(timerHandshake, e.now.Add(rtoInitial))
+	if c.due[timerState] == never {
+		c.setTimer(timerState, e.now.Add(rtoInitial))
 	}
 	return sendDone
 }
@@ -197,7 +193,7 @@ func (e *Engine) handshakeExpired(c *Conn) {
 	}
 	c.synRetries++
 	c.ackNow = true
-	c.setTimer(timerHandshake, e.now.Add(min(rtoInitial<<c.synRetries, rtoMax)))
+	c.setTimer(timerState, e.now.Add(min(rtoInitial<<c.synRetries, rtoMax)))
 	e.makeReady(c)
 }
 
@@ -246,7 +242,7 @@ func (e *Engine) synReceivedAck(c *Conn, t *wire.TCP) bool {
 	c.sndUna = t.Ack
 	c.sndWnd = uint32(t.Window) << c.sndScale
 	c.maxSndWnd = c.sndWnd
-	c.sndWl1, c.sndWl2 = t.Seq, t.Ack
+	c.sndWl1 = t.Seq
 	e.establish(c)
 	if l := c.listener; l != nil {
 		l.syns.Add(-1)
@@ -266,12 +262,12 @@ func (e *Engine) synReceivedAck(c *Conn, t *wire.TCP) bool {
 // establish enters ESTABLISHED: the flow begins at its modules.
 func (e *Engine) establish(c *Conn) {
 	c.state = Established
-	c.stopTimer(timerHandshake)
+	c.stopTimer(timerState)
 	c.sndSml = c.sndUna
 	c.cwndSeq = c.sndUna
 	// RFC 6928, 2; one segment if the SYN or its ACK was lost.
 	c.cwnd = min(uint32(e.cfg.InitialWindow)*c.mss, max(2*c.mss, uint32(e.cfg.InitialWindow)*1460))
-	first := c.synAt
+	first := c.lastSend
 	if c.synRetries > 0 {
 		first = 0
 		c.cwnd = c.mss

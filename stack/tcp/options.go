@@ -6,11 +6,8 @@ import (
 
 // optionsChanged takes up what the application set.
 func (e *Engine) optionsChanged(c *Conn) {
-	if r := c.rateLimit.Load(); r != c.maxRate {
-		c.maxRate = r
-		if c.isOpen {
-			e.tellPace(c, pace.EvUpdate)
-		}
+	if c.isOpen {
+		e.tellPace(c, pace.EvUpdate) // the maximum rate may have changed
 	}
 	if c.opts.Load()&OptKeepalive != 0 {
 		if c.state >= Established && c.due[timerKeepalive] == never {

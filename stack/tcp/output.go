@@ -105,7 +105,7 @@ func (e *Engine) sendData(c *Conn) sendResult {
 			return sendFull
 		}
 	}
-	for !c.lost.empty() {
+	for !c.out.lost.empty() {
 		if budget == 0 {
 			return sendMore
 		}
@@ -136,7 +136,7 @@ func (e *Engine) sendData(c *Conn) sendResult {
 // paced reports whether the flow's departure time has come; if not, it arms the pacing timer (F11: only now, when something is
 // ready and its time lies ahead).
 func (e *Engine) paced(c *Conn) bool {
-	at := c.clk.Depart(&c.line, e.now)
+	at := c.clk.Depart(c.line, e.now)
 	if at <= e.now {
 		return true
 	}
@@ -208,14 +208,14 @@ func (e *Engine) stopped(c *Conn, w why) {
 	}
 	switch w {
 	case noWindow:
-		if c.sndNxt == c.sndUna && c.due[timerPersist] == plugins.Never {
+		if c.sndNxt == c.sndUna && c.due[timerState] == plugins.Never {
 			e.armPersist(c)
 		}
 	case noData:
 		e.markAppLimited(c)
 	case heldSmall:
-		if c.sndNxt == c.sndUna && c.due[timerPersist] == plugins.Never && c.opts.Load()&OptCork != 0 {
-			c.setTimer(timerPersist, e.now.Add(corkTimeout)) // a corked segment leaves after 200 ms at the latest
+		if c.sndNxt == c.sndUna && c.due[timerState] == plugins.Never && c.opts.Load()&OptCork != 0 {
+			c.setTimer(timerState, e.now.Add(corkTimeout)) // a corked segment leaves after 200 ms at the latest
 		}
 	}
 }
@@ -224,7 +224,7 @@ func (e *Engine) stopped(c *Conn, w why) {
 // (draft-ietf-ccwg-bbr, 4.1.2.4).
 func (e *Engine) markAppLimited(c *Conn) {
 	f := c.inFlight()
-	if f < c.cwnd && c.log.lost == 0 {
+	if f < c.cwnd && c.out.log.lost == 0 {
 		if c.appLimited == 0 {
 			e.Stats.AppLimitedMarks++
 		}
@@ -259,7 +259,8 @@ func (e *Engine) sendNew(c *Conn, n uint32, fin bool) bool {
 	if !e.emit(c, c.sndNxt, flags, off, n) {
 		return false
 	}
-	s := c.log.push(&e.rings)
+	e.outs.inUse(c)
+	s := c.out.log.push(&e.outs.rings)
 	c.txID++
 	*s = segment{seq: c.sndNxt, end: end, txID: c.txID, fin: fin}
 	e.recordSent(c, s, 0)
@@ -276,7 +277,7 @@ func (e *Engine) sendNew(c *Conn, n uint32, fin bool) bool {
 // recordSent stamps a log entry with its departure and tells the rtx module. The departure time is the send time of RTT, RACK and
 // delivery rate.
 func (e *Engine) recordSent(c *Conn, s *segment, flags uint8) {
-	s.time = c.clk.Sent(&c.line, e.now, int(s.len()))
+	s.time = c.clk.Sent(c.line, e.now, int(s.len()))
 	s.delivered, s.deliveredTime, s.firstSent, s.lost = c.stat.delivered, c.stat.deliveredTime, c.stat.firstSent, c.stat.lost
 	s.appLimited = c.appLimited != 0
 	ev := e.rtxEvent(c, rtx.EvSent)
@@ -288,8 +289,8 @@ func (e *Engine) recordSent(c *Conn, s *segment, flags uint8) {
 		flags |= rtx.FlagFIN
 	}
 	ev.Flags = flags
-	if c.prr.on {
-		c.prr.out += uint64(s.len())
+	if c.out.prr.on {
+		c.out.prr.out += uint64(s.len())
 	}
 	if c.due[timerBackstop] == plugins.Never {
 		e.armBackstop(c)
@@ -298,21 +299,21 @@ func (e *Engine) recordSent(c *Conn, s *segment, flags uint8) {
 
 // resendNext sends the first lost segment again. ok is false if it must wait; the result says why.
 func (e *Engine) resendNext(c *Conn) (ok bool, r sendResult) {
-	c.lost.trim(c.sndUna)
-	if c.lost.empty() {
+	c.out.lost.trim(c.sndUna)
+	if c.out.lost.empty() {
 		return true, sendDone
 	}
-	i := c.log.find(c.lost.r[0].Start)
-	for ; i < c.log.n; i++ {
-		s := c.log.at(i)
-		if seq.AfterEq(s.seq, c.lost.r[0].End) {
+	i := c.out.log.find(c.out.lost.r[0].Start)
+	for ; i < c.out.log.n; i++ {
+		s := c.out.log.at(i)
+		if seq.AfterEq(s.seq, c.out.lost.r[0].End) {
 			break
 		}
 		if s.mark&rtx.MarkLost != 0 {
 			return e.resend(c, s, 0)
 		}
 	}
-	c.lost.trim(c.lost.r[0].End)
+	c.out.lost.trim(c.out.lost.r[0].End)
 	return true, sendDone
 }
 
@@ -338,11 +339,11 @@ func (e *Engine) resend(c *Conn, s *segment, flags uint8) (ok bool, r sendResult
 	if !e.emitPieces(c, s.seq, n, fl) {
 		return false, sendFull
 	}
-	c.log.resent(s)
+	c.out.log.resent(s)
 	c.txID++
 	s.txID = c.txID
 	e.recordSent(c, s, flags|rtx.FlagRetrans)
-	c.lost.trim(s.end)
+	c.out.lost.trim(s.end)
 	e.Stats.RetransSegs++
 	c.count.Retrans++
 	c.count.BytesRetrans += uint64(n)
@@ -375,7 +376,7 @@ func (e *Engine) emitPieces(c *Conn, sq, n uint32, flags uint16) bool {
 // probeTail sends a tail-loss probe: new data if there is any and the window allows, else the last segment again
 // (RFC 8985, 7.3). The congestion window does not hold it back.
 func (e *Engine) probeTail(c *Conn) bool {
-	if c.log.n == 0 {
+	if c.out.log.n == 0 {
 		return true
 	}
 	e.Stats.TLPs++
@@ -388,7 +389,7 @@ func (e *Engine) probeTail(c *Conn) bool {
 		}
 		return true
 	}
-	s := c.log.at(c.log.n - 1)
+	s := c.out.log.at(c.out.log.n - 1)
 	if s.mark&(rtx.MarkSacked|rtx.MarkLost) != 0 {
 		return true
 	}

@@ -4,17 +4,17 @@ import "github.com/fastpath-tcp/fastpath/cong"
 
 // prr is proportional rate reduction (RFC 9937, section 6). It works in bytes.
 type prr struct {
-	on             bool
 	delivered, out uint64
-	recoverFS      uint64
+	recoverFS      uint32
 	newly          uint32 // delivered since the window was last computed
-	safe           bool   // all acknowledgements since then advanced SND.UNA and reported no loss
+	on             bool
+	safe           bool // all acknowledgements since then advanced SND.UNA and reported no loss
 	pending        bool
 }
 
 // enter starts a reduction. recoverFS is what is outstanding, less what was SACKed before this batch.
 func (p *prr) enter(recoverFS uint32) {
-	*p = prr{on: true, recoverFS: uint64(max(recoverFS, 1))}
+	*p = prr{on: true, recoverFS: max(recoverFS, 1)}
 }
 
 // ack records a batch's deliveries; window is computed when the ssthresh of this batch is known.
@@ -34,7 +34,7 @@ func (p *prr) window(inFlight, ssthresh, mss uint32) uint32 {
 	var snd uint64
 	if inFlight > ssthresh {
 		// Proportional rate reduction.
-		snd = sub(mulDivCeil(p.delivered, uint64(ssthresh), p.recoverFS), p.out)
+		snd = sub(mulDivCeil(p.delivered, uint64(ssthresh), uint64(p.recoverFS)), p.out)
 	} else {
 		snd = max(sub(p.delivered, p.out), d)
 		if p.safe { // slow-start reduction bound

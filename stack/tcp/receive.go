@@ -145,7 +145,7 @@ func (e *Engine) quickAckState(c *Conn, n uint32) {
 		c.ato = c.ato/2 + atoMin/2
 	case gap < c.ato:
 		c.ato = min(c.ato/2+gap, 5*atoMin)
-	case c.stat.rto > 0 && gap > c.stat.rto:
+	case gap > c.rto():
 		c.quickAcks = quickAckPhase
 	}
 	c.lastData = e.now

@@ -40,6 +40,7 @@ func (e *Engine) Timers() {
 			}
 		}
 		if c.state != Closed {
+			e.wakeOverdue(c)
 			if at := c.nextDue(); at < e.wheel.At(slot) {
 				e.wheel.Set(slot, at)
 			}
@@ -53,30 +54,43 @@ func (e *Engine) expired(c *Conn, k int) {
 		e.rtxExpired(c)
 	case timerBackstop:
 		e.backstop(c)
-	case timerHandshake:
-		e.handshakeExpired(c)
+	case timerState:
+		e.stateExpired(c)
 	case timerDelAck:
 		c.ackNow = true
 		c.pingpong = false
 		e.makeReady(c)
-	case timerPersist:
-		e.persistExpired(c)
 	case timerPace:
 		e.makeReady(c)
-	case timerFinWait2:
-		e.destroy(c, OK)
 	case timerKeepalive:
 		e.keepaliveExpired(c)
-	case timerRead:
+	}
+}
+
+func (e *Engine) stateExpired(c *Conn) {
+	switch c.state {
+	case SynSent, SynReceived:
+		e.handshakeExpired(c)
+	case FinWait2:
+		e.destroy(c, OK)
+	default:
+		e.persistExpired(c)
+	}
+}
+
+// wakeOverdue wakes goroutines whose deadline has passed.
+func (e *Engine) wakeOverdue(c *Conn) {
+	if Deadline(&c.RdDeadline) <= e.now {
 		e.env.Wake(&c.Rd)
-	case timerWrite:
+	}
+	if Deadline(&c.WrDeadline) <= e.now {
 		e.env.Wake(&c.Wr)
 	}
 }
 
 // rtxExpired tells the rtx module that the timer it set has expired, unless the flow has been without progress for too long.
 func (e *Engine) rtxExpired(c *Conn) {
-	if c.log.n == 0 || c.resume[plugins.Rtx] {
+	if c.out.log.n == 0 || c.resume[plugins.Rtx] {
 		return
 	}
 	if c.rtxTimer == rtx.TimerRTO && c.stallSince != 0 && e.now.Sub(c.stallSince) >= e.cfg.RetransTimeout {
@@ -99,16 +113,12 @@ func (e *Engine) markIfIdleApp(c *Conn) {
 
 // armBackstop sets the time at which the engine itself retransmits if the rtx module says nothing: well after the module's own RTO.
 func (e *Engine) armBackstop(c *Conn) {
-	rto := max(c.stat.rto, c.stat.srtt+max(4*c.stat.rttvar, rtoMin), rtoMin)
-	if c.stat.srtt == 0 {
-		rto = rtoInitial
-	}
-	c.setTimer(timerBackstop, e.now.Add(min(2*rto, rtoMax)<<min(c.backstops, 6)))
+	c.setTimer(timerBackstop, e.now.Add(min(2*c.rto(), rtoMax)<<min(c.backstops, 6)))
 }
 
 // backstop is the engine's own retransmission timeout (RFC 6298, 5.4 to 5.6): the head is sent again, whatever the module does.
 func (e *Engine) backstop(c *Conn) {
-	if c.log.n == 0 {
+	if c.out.log.n == 0 {
 		return
 	}
 	if c.stallSince == 0 {
@@ -120,30 +130,26 @@ func (e *Engine) backstop(c *Conn) {
 	}
 	e.Stats.BackstopRTOs++
 	c.backstops++
-	h := c.log.at(0)
-	c.log.lose(seq.Range{Start: h.seq, End: h.end}, c.txID)
-	c.lost.add(seq.Range{Start: h.seq, End: h.end})
-	c.prr.on = false
+	h := c.out.log.at(0)
+	c.out.log.lose(seq.Range{Start: h.seq, End: h.end}, c.txID)
+	c.out.lost.add(seq.Range{Start: h.seq, End: h.end})
+	c.stopReducing()
 	c.cwnd = c.inFlight() + c.mss
 	e.event++
-	c.barrier = e.event
+	c.setBarrier(e.event)
 	e.armBackstop(c)
 	e.makeReady(c)
 }
 
 // armPersist starts zero-window probing (RFC 9293, 3.8.6.1): first after an RTO, then with exponential back-off.
 func (e *Engine) armPersist(c *Conn) {
-	d := max(c.stat.rto, rtoMin)
-	if c.stat.rto == 0 {
-		d = rtoInitial
-	}
-	c.setTimer(timerPersist, e.now.Add(min(d<<min(c.probes, 10), rtoMax)))
+	c.setTimer(timerState, e.now.Add(min(c.rto()<<min(c.probes, 10), rtoMax)))
 }
 
 // persistProgress is called when the peer has acknowledged and nothing is outstanding: the window may be open again.
 func (e *Engine) persistProgress(c *Conn) {
-	if c.due[timerPersist] != never && c.sndWnd > 0 {
-		c.stopTimer(timerPersist)
+	if c.due[timerState] != never && c.sndWnd > 0 {
+		c.stopTimer(timerState)
 	}
 	if c.state.canSend() {
 		e.makeReady(c)
@@ -161,8 +167,8 @@ func (e *Engine) persistExpired(c *Conn) {
 	// The peer answers probes of a closed window as long as it lives, however long that is (RFC 9293, MUST-37). Without answers the
 	// connection ends like one whose segments are lost.
 	if c.probes == 0 {
-		c.probeSince = e.now
-	} else if e.now.Sub(c.probeSince) >= e.cfg.RetransTimeout {
+		c.stallSince = e.now
+	} else if e.now.Sub(c.stallSince) >= e.cfg.RetransTimeout {
 		e.Stats.AbortOnTimeout++
 		e.destroy(c, TimedOut)
 		return
