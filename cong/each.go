@@ -17,8 +17,8 @@ type slot[S any] struct {
 
 type each[S any] struct {
 	step    func(*S, *Sample, *Decision)
-	slots   []slot[S]
-	pending []Decision // answers that did not fit into out
+	pages   []*[pageSize]slot[S] // by slot; made when first used, so that growth copies and wastes nothing
+	pending []Decision           // answers that did not fit into out
 	now     plugins.Time
 }
 
@@ -42,14 +42,10 @@ func (e *each[S]) Poll(now plugins.Time, in []Sample, out []Decision) int {
 }
 
 func (e *each[S]) one(in *Sample) *Decision {
-	i := int(in.Flow.Slot)
-	if i >= len(e.slots) {
-		if in.Kind == KindClose || i >= maxSlots {
-			return nil
-		}
-		e.slots = append(e.slots, make([]slot[S], max(i+1-len(e.slots), len(e.slots), 16))...)
+	s := e.slot(in.Flow.Slot, in.Kind != KindClose)
+	if s == nil {
+		return nil
 	}
-	s := &e.slots[i]
 	if in.Kind == KindClose {
 		if s.used && s.last.Flow == in.Flow {
 			*s = slot[S]{}
@@ -64,6 +60,26 @@ func (e *each[S]) one(in *Sample) *Decision {
 	s.last.Flags &^= EnterCWR | MarkAppLimited // these two are said anew each time
 	e.step(&s.state, in, &s.last)
 	return &s.last
+}
+
+const pageSize = 64
+
+// slot returns the state of slot i, or nil if there is none and it is not to be made.
+func (e *each[S]) slot(i uint32, create bool) *slot[S] {
+	p := int(i / pageSize)
+	if p >= len(e.pages) {
+		if !create || i >= maxSlots {
+			return nil
+		}
+		e.pages = append(e.pages, make([]*[pageSize]slot[S], p+1-len(e.pages))...)
+	}
+	if e.pages[p] == nil {
+		if !create {
+			return nil
+		}
+		e.pages[p] = new([pageSize]slot[S])
+	}
+	return &e.pages[p][i%pageSize]
 }
 
 // maxSlots bounds what a corrupted record can make a module allocate.

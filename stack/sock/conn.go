@@ -20,8 +20,6 @@ import (
 type Conn struct {
 	c     *tcp.Conn
 	clock stack.Clock
-	raddr *net.TCPAddr
-	laddr *net.TCPAddr
 
 	rmu, wmu           sync.Mutex // one reader, one writer at a time
 	postedRd, postedWr int64      // deadlines that the worker knows
@@ -31,17 +29,14 @@ type Conn struct {
 var _ net.Conn = (*Conn)(nil)
 
 func newConn(st *stack.Stack, c *tcp.Conn) *Conn {
-	return &Conn{
-		c: c, clock: st.Clock(),
-		laddr: net.TCPAddrFromAddrPort(c.Tuple.LocalAddr()), raddr: net.TCPAddrFromAddrPort(c.Tuple.RemoteAddr()),
-	}
+	return &Conn{c: c, clock: st.Clock()}
 }
 
 // LocalAddr is the address of this end, a *net.TCPAddr.
-func (c *Conn) LocalAddr() net.Addr { return c.laddr }
+func (c *Conn) LocalAddr() net.Addr { return net.TCPAddrFromAddrPort(c.c.Tuple.LocalAddr()) }
 
 // RemoteAddr is the address of the peer, a *net.TCPAddr.
-func (c *Conn) RemoteAddr() net.Addr { return c.raddr }
+func (c *Conn) RemoteAddr() net.Addr { return net.TCPAddrFromAddrPort(c.c.Tuple.RemoteAddr()) }
 
 // TCP is the engine's half of the connection, for options and figures that net.Conn does not have.
 func (c *Conn) TCP() *tcp.Conn { return c.c }
@@ -229,5 +224,5 @@ func sysError(call string, err error) error {
 }
 
 func (c *Conn) opError(op string, err error) error {
-	return &net.OpError{Op: op, Net: "tcp", Source: c.laddr, Addr: c.raddr, Err: sysError(op, err)}
+	return &net.OpError{Op: op, Net: "tcp", Source: c.LocalAddr(), Addr: c.RemoteAddr(), Err: sysError(op, err)}
 }

@@ -13,6 +13,8 @@ import (
 
 // Info is a snapshot of a connection, with the fields of `ss -tin`. Byte counts and rates are of payload.
 type Info struct {
+	Worker                         int
+	Flow                           plugins.Flow
 	State                          string
 	Local, Remote                  netip.AddrPort
 	RecvQueue, SendQueue           uint64 // bytes not read by the application; bytes not acknowledged by the peer
@@ -36,6 +38,15 @@ type Info struct {
 	Backoff                        uint8
 	Counts                         Counts
 	Age, LastSend, LastRecv        time.Duration
+	ATO                            time.Duration // delayed acknowledgement
+	AdvMSS                         uint32        // announced to the peer
+	Timer                          string        // that expires next: "rto", "delack", "persist" …; empty if none runs
+	TimerIn                        time.Duration
+}
+
+var timerNames = [numTimers]string{
+	timerRtx: "rto", timerBackstop: "backstop", timerHandshake: "handshake", timerDelAck: "delack", timerPersist: "persist",
+	timerPace: "pace", timerFinWait2: "finwait2", timerKeepalive: "keepalive", timerRead: "read", timerWrite: "write",
 }
 
 var caNames = [...]string{"open", "disorder", "cwr", "recovery", "loss"}
@@ -43,7 +54,7 @@ var caNames = [...]string{"open", "disorder", "cwr", "recovery", "loss"}
 // Info returns a snapshot of c. Only the worker calls it.
 func (e *Engine) Info(c *Conn) Info {
 	i := Info{
-		State: c.state.String(), Local: c.Tuple.LocalAddr(), Remote: c.Tuple.RemoteAddr(),
+		Flow: c.flow(), ATO: c.ato, AdvMSS: uint32(e.ourMSS()), State: c.state.String(), Local: c.Tuple.LocalAddr(), Remote: c.Tuple.RemoteAddr(),
 		RecvQueue: c.rcv.Tail() - c.rcv.Head(), SendQueue: c.snd.Tail() - c.snd.Head(),
 		SndScale: c.sndScale, RcvScale: c.rcvScale, Timestamps: c.tsOK, SACK: c.sackOK,
 		RTO: c.rto(), RTT: c.stat.srtt, RTTVar: time.Duration(c.stat.rttvar) * time.Microsecond, MinRTT: c.stat.minRTT,
