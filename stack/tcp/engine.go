@@ -37,6 +37,9 @@ type Config struct {
 	PortHigh       uint16
 	MaxConns       int // default 1<<20
 	NoDelay        bool
+	NoSACK         bool // options that are neither offered nor taken up
+	NoTimestamps   bool
+	NoWScale       bool
 }
 
 func (c *Config) setDefaults() {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/fastpath-tcp/fastpath/cong"
 	"github.com/fastpath-tcp/fastpath/plugins"
+	"github.com/fastpath-tcp/fastpath/plugins/rtx"
 )
 
 // Info is a snapshot of a connection, with the fields of `ss -tin`. Byte counts and rates are of payload.
@@ -40,13 +41,8 @@ type Info struct {
 	Age, LastSend, LastRecv        time.Duration
 	ATO                            time.Duration // delayed acknowledgement
 	AdvMSS                         uint32        // announced to the peer
-	Timer                          string        // that expires next: "rto", "delack", "persist" …; empty if none runs
+	Timer                          string        // that expires next: "rto", "delack", "persist", …; empty if none runs
 	TimerIn                        time.Duration
-}
-
-var timerNames = [numTimers]string{
-	timerRtx: "rto", timerBackstop: "backstop", timerHandshake: "handshake", timerDelAck: "delack", timerPersist: "persist",
-	timerPace: "pace", timerFinWait2: "finwait2", timerKeepalive: "keepalive", timerRead: "read", timerWrite: "write",
 }
 
 var caNames = [...]string{"open", "disorder", "cwr", "recovery", "loss"}
@@ -80,7 +76,43 @@ func (e *Engine) Info(c *Conn) Info {
 		i.Pace = e.moduleName(plugins.Pace, c.mod[plugins.Pace])
 		i.Rtx = e.moduleName(plugins.Rtx, c.mod[plugins.Rtx])
 	}
+	i.Timer, i.TimerIn = c.nextTimer(e.now)
 	return i
+}
+
+// nextTimer names the timer that expires next, and says when.
+func (c *Conn) nextTimer(now plugins.Time) (name string, in time.Duration) {
+	first, at := 0, plugins.Never
+	for k, d := range c.due {
+		if d < at {
+			first, at = k, d
+		}
+	}
+	if at == plugins.Never {
+		return "", 0
+	}
+	switch first {
+	case timerRtx:
+		name = [...]string{rtx.TimerNone: "rto", rtx.TimerRTO: "rto", rtx.TimerTLP: "tlp", rtx.TimerReorder: "reorder"}[c.rtxTimer]
+	case timerBackstop:
+		name = "backstop"
+	case timerState:
+		switch c.state {
+		case SynSent, SynReceived:
+			name = "handshake"
+		case FinWait2:
+			name = "finwait2"
+		default:
+			name = "persist"
+		}
+	case timerDelAck:
+		name = "delack"
+	case timerPace:
+		name = "pace"
+	case timerKeepalive:
+		name = "keepalive"
+	}
+	return name, max(at.Sub(now), 0)
 }
 
 // Conns calls f for every connection. Only the worker calls it.

@@ -78,11 +78,11 @@ func (e *Engine) learnSYN(c *Conn, t *wire.TCP, o *wire.Options) {
 		peer = max(uint32(o.MSS), minMSS)
 	}
 	c.mss = min(peer, uint32(e.ourMSS()))
-	c.sackOK = o.Set&wire.OptSACKPerm != 0
-	if o.Set&wire.OptWScale != 0 { // both ends must send it (RFC 7323, 2.2)
+	c.sackOK = o.Set&wire.OptSACKPerm != 0 && !e.cfg.NoSACK
+	if o.Set&wire.OptWScale != 0 && !e.cfg.NoWScale { // both ends must send it (RFC 7323, 2.2)
 		c.wsOK, c.sndScale, c.rcvScale = true, o.WScale, scaleFor(e.cfg.RecvBuffer)
 	}
-	if o.Set&wire.OptTS != 0 {
+	if o.Set&wire.OptTS != 0 && !e.cfg.NoTimestamps {
 		c.tsOK, c.tsRecent, c.tsRecentAt = true, o.TSVal, e.now
 		c.mss -= tsLen
 	}
@@ -146,14 +146,14 @@ func (e *Engine) sendHandshake(c *Conn) sendResult {
 	if passive {
 		flags, ack = wire.SYN|wire.ACK, c.rcvNxt
 	}
-	if !passive || c.sackOK {
+	if c.sackOK || !passive && !e.cfg.NoSACK {
 		o.Set |= wire.OptSACKPerm
 	}
-	if !passive || c.tsOK {
+	if c.tsOK || !passive && !e.cfg.NoTimestamps {
 		o.Set |= wire.OptTS
 		o.TSVal, o.TSEcr = e.tsVal(c), c.tsRecent
 	}
-	if !passive || c.wsOK {
+	if c.wsOK || !passive && !e.cfg.NoWScale {
 		o.Set |= wire.OptWScale
 		o.WScale = c.rcvScale
 	}
