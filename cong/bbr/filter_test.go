@@ -6,8 +6,7 @@ import (
 	"github.com/fastpath-tcp/fastpath/cong/internal/rng"
 )
 
-// The filter against a list of all samples: never more than the window's maximum, never less than the maximum of its last
-// quarter's… choices, exact for samples that fall or rise.
+// The filter against a list of all samples: never more than the window's maximum, never less than the newest sample.
 func TestMaxFilter(t *testing.T) {
 	const win = 10
 	r := rng.Rand(1)
@@ -64,6 +63,31 @@ func TestMaxFilterFalling(t *testing.T) {
 		oldest := uint64(1000 - (at - 10))
 		if got := f.get(); got > oldest || got < oldest-10 {
 			t.Fatalf("round %d: %d, the window's maximum is %d", at, got, oldest)
+		}
+	}
+}
+
+// The three choices step by step (facts 1.6), window 8.
+func TestMaxFilterSteps(t *testing.T) {
+	var f maxFilter
+	for i, c := range []struct {
+		at   uint32
+		v    uint64
+		want [3]maxSample
+	}{
+		{0, 100, [3]maxSample{{0, 100}, {0, 100}, {0, 100}}},
+		{2, 50, [3]maxSample{{0, 100}, {0, 100}, {0, 100}}}, // not beyond a quarter yet
+		{3, 40, [3]maxSample{{0, 100}, {3, 40}, {3, 40}}},   // a quarter has passed without a second choice
+		{4, 45, [3]maxSample{{0, 100}, {4, 45}, {4, 45}}},
+		{5, 30, [3]maxSample{{0, 100}, {4, 45}, {5, 30}}}, // half has passed without a third
+		{6, 35, [3]maxSample{{0, 100}, {4, 45}, {6, 35}}},
+		{9, 10, [3]maxSample{{4, 45}, {6, 35}, {9, 10}}}, // the first is too old
+		{16, 5, [3]maxSample{{9, 10}, {16, 5}, {16, 5}}}, // and two of them
+		{25, 1, [3]maxSample{{25, 1}, {25, 1}, {25, 1}}}, // and all
+	} {
+		f.add(8, c.at, c.v)
+		if f.s != c.want {
+			t.Errorf("step %d: %v, want %v", i, f.s, c.want)
 		}
 	}
 }

@@ -310,6 +310,49 @@ func TestDelayedAckFilter(t *testing.T) {
 	}
 }
 
+// The gradients of a reduction are skipped: the round that ends with it is only the next one's reference.
+func TestCompleteCWR(t *testing.T) {
+	s := &state{queue: backoff, rtt: span{5, 6}, prev: span{1, 2}}
+	s.completeCWR(&cong.Sample{Delivered: 100, InFlight: 7})
+	if s.queue != unknown || s.prev != (span{5, 6}) || s.rtt != (span{}) || s.roundEnd != 107 || s.sum != (gradient{}) {
+		t.Errorf("%+v", s)
+	}
+}
+
+// The shadow window grows as the window does, and shrinks to a window that is not used.
+func TestShadowFollows(t *testing.T) {
+	h := hand(t, plugins.Params{"hystart_detect": "0"})
+	h.Send(cong.KindOpen)
+	shadow := func(d cong.Decision) uint32 { return uint32(d.Aux[1]) }
+	if d := h.Ack(10*mss, 0); d.Cwnd != 20*mss || shadow(d) != 20*mss {
+		t.Errorf("slow start: cwnd %d, shadow %d", d.Cwnd, shadow(d))
+	}
+	m, _ := configure(nil, 0)
+	s := &state{shadow: 50 * mss}
+	out := &cong.Decision{Cwnd: 30 * mss, Ssthresh: 20 * mss}
+	m.avoid(s, &cong.Sample{Acked: 30 * mss, Flags: cong.FlagCwndLimited}, out, mss)
+	if out.Cwnd != 31*mss || s.shadow != 51*mss {
+		t.Errorf("congestion avoidance: cwnd %d, shadow %d", out.Cwnd, s.shadow)
+	}
+	m.avoid(s, &cong.Sample{Acked: 30 * mss}, out, mss)
+	if out.Cwnd != 31*mss || s.shadow != 31*mss {
+		t.Errorf("unused: cwnd %d, shadow %d", out.Cwnd, s.shadow)
+	}
+}
+
+// In a loss episode the engine does not enter CWR, so there is no back-off.
+func TestNoBackoffInLoss(t *testing.T) {
+	for ca, want := range map[uint8]bool{cong.CAOpen: true, cong.CADisorder: true, cong.CALoss: false} {
+		m, _ := configure(plugins.Params{"backoff_factor": "1000000", "hystart_detect": "0"}, 0)
+		s := &state{rtt: span{2000, 3000}, prev: span{1000, 1000}}
+		out := &cong.Decision{Cwnd: 30 * mss, Ssthresh: 20 * mss}
+		m.avoid(s, &cong.Sample{CA: ca, Acked: mss, Delivered: 1, Flags: cong.FlagCwndLimited}, out, mss)
+		if got := s.asked > 0; got != want {
+			t.Errorf("state %d: backs off: %v", ca, got)
+		}
+	}
+}
+
 func TestUndo(t *testing.T) {
 	h := hand(t, nil)
 	h.Ssthresh, h.Cwnd = 80*mss, 100*mss

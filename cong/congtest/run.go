@@ -12,15 +12,8 @@ import (
 // Run is the conformance suite: every congestion-control module must pass it. newModule is called with a seed for each
 // instance; all instances must have the same parameters.
 func Run(t *testing.T, newModule func(seed uint64) (cong.Module, error)) {
-	make := func(t testing.TB, seed uint64) cong.Module {
-		m, err := newModule(seed)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return m
-	}
-	t.Run("bounds", func(t *testing.T) { runBounds(t, make, false) })
-	t.Run("bounds/any-bits", func(t *testing.T) { runBounds(t, make, true) })
+	make := makerOf(newModule)
+	Bounds(t, newModule)
 	t.Run("deterministic", func(t *testing.T) { runDeterministic(t, make) })
 	t.Run("batches", func(t *testing.T) { runBatches(t, make) })
 	t.Run("short-out", func(t *testing.T) { runShortOut(t, make) })
@@ -31,7 +24,23 @@ func Run(t *testing.T, newModule func(seed uint64) (cong.Module, error)) {
 	t.Run("allocations", func(t *testing.T) { runAllocations(t, make) })
 }
 
+// Bounds is the part of Run that holds for any parameters: windows, thresholds and rates stay within their bounds.
+func Bounds(t *testing.T, newModule func(seed uint64) (cong.Module, error)) {
+	t.Run("bounds", func(t *testing.T) { runBounds(t, makerOf(newModule), false) })
+	t.Run("bounds/any-bits", func(t *testing.T) { runBounds(t, makerOf(newModule), true) })
+}
+
 type maker func(t testing.TB, seed uint64) cong.Module
+
+func makerOf(newModule func(seed uint64) (cong.Module, error)) maker {
+	return func(t testing.TB, seed uint64) cong.Module {
+		m, err := newModule(seed)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return m
+	}
+}
 
 // check holds an answer against its sample.
 func check(in *cong.Sample, d *cong.Decision, rated bool) error {

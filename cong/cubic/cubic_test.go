@@ -118,6 +118,19 @@ func TestWindowFollowsCurve(t *testing.T) {
 	}
 }
 
+// RFC 9438, 4.4: the window aims at the curve a round trip ahead. From 70 segments, K = 4.217 s, 1 s ahead:
+// 100 - 0.4·3.217³ = 86.7.
+func TestAimsOneRoundTripAhead(t *testing.T) {
+	h := hand(t, plugins.Params{"tcp_friendliness": "false"})
+	h.Cwnd, h.SRTT = 100*mss, time.Second
+	h.Send(cong.KindOpen)
+	h.Enter(cong.CARecovery, 0)
+	h.Exit(0)
+	if d := h.Ack(h.Cwnd, 0); d.Cwnd < 86_500 || d.Cwnd > 86_800 {
+		t.Errorf("cwnd %d, want 86.7 segments", d.Cwnd)
+	}
+}
+
 // RFC 9438, 4.4: at most half as much again per round trip.
 func TestTargetIsBounded(t *testing.T) {
 	h := hand(t, nil)
@@ -185,20 +198,28 @@ func TestFastConvergence(t *testing.T) {
 // RFC 9438, 4.8: beta, slow start, then a curve with K = 0 from the window that it starts with.
 func TestTimeout(t *testing.T) {
 	h := hand(t, nil)
-	h.Cwnd = 100 * mss
+	h.Cwnd = 200 * mss
 	h.Send(cong.KindOpen)
-	if d := h.Timeout(); d.Ssthresh != 70*mss || d.Cwnd != mss {
+	h.Enter(cong.CARecovery, 0) // there is a curve from before
+	h.CA = cong.CAOpen
+	h.Exit(0)
+	for h.Cwnd < 150*mss {
+		h.Ack(h.Cwnd, 0)
+		h.Now = h.Now.Add(h.SRTT)
+	}
+	w := uint32(uint64(h.Cwnd) * 7 / 10)
+	if d := h.Timeout(); d.Ssthresh != w || d.Cwnd != mss {
 		t.Fatalf("%+v", d)
 	}
-	if d := h.Timeout(); d.Ssthresh != 70*mss || d.Cwnd != mss {
+	if d := h.Timeout(); d.Ssthresh != w || d.Cwnd != mss {
 		t.Fatalf("second timeout: %+v", d)
 	}
 	for h.Cwnd < 64*mss {
 		h.Ack(h.Cwnd, 0)
 	}
-	d := h.Ack(10*mss, 0)
-	if w := uint32(d.Aux[0]); w != 70*mss || d.Aux[1] != 0 || d.Cwnd != 70*mss {
-		t.Errorf("first congestion avoidance: W_max %d, K %d, cwnd %d", w, d.Aux[1], d.Cwnd)
+	d := h.Ack(w-h.Cwnd+1, 0)
+	if got := uint32(d.Aux[0]); got != w || d.Aux[1] != 0 || d.Cwnd != w {
+		t.Errorf("first congestion avoidance: W_max %d, K %d, cwnd %d, want %d, 0, %d", got, d.Aux[1], d.Cwnd, w, w)
 	}
 }
 

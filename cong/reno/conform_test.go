@@ -5,10 +5,20 @@ import (
 
 	"github.com/fastpath-tcp/fastpath/cong"
 	"github.com/fastpath-tcp/fastpath/cong/congtest"
+	"github.com/fastpath-tcp/fastpath/plugins"
 )
 
 func TestConformance(t *testing.T) {
 	congtest.Run(t, func(seed uint64) (cong.Module, error) { return New(nil, seed) })
+}
+
+// The same bounds hold at the ends of the parameters' ranges.
+func TestBoundsOfParameters(t *testing.T) {
+	for _, p := range []plugins.Params{
+		{"abe": "true", "slow_start_after_idle": "false"},
+	} {
+		congtest.Bounds(t, func(seed uint64) (cong.Module, error) { return New(p, seed) })
+	}
 }
 
 func BenchmarkSample(b *testing.B) {

@@ -85,6 +85,17 @@ func TestHalvesTheFlight(t *testing.T) {
 	}
 }
 
+// In recovery what is in flight leaves out what was lost; a timeout there halves the window that recovery had set.
+func TestTimeoutInRecovery(t *testing.T) {
+	h := hand(t, nil)
+	h.Ack(30*mss, 0)
+	h.Enter(cong.CARecovery, 0) // 20
+	h.CA, h.InFlight, h.PriorInFlight = cong.CALoss, 3*mss, 3*mss
+	if d := h.Send(cong.KindTimeout); d.Ssthresh != 10*mss || d.Cwnd != mss {
+		t.Errorf("%+v", d)
+	}
+}
+
 func TestNoGrowthUnlessUsed(t *testing.T) {
 	h := hand(t, nil)
 	h.Enter(cong.CARecovery, 0)
