@@ -72,7 +72,11 @@ func (s *Stack) Stats() (all []WorkerStats) {
 // Conns returns a snapshot of all connections.
 func (s *Stack) Conns() (all []tcp.Info) {
 	s.each(func(w *Worker) {
-		w.engine.Conns(func(c *tcp.Conn) { all = append(all, w.engine.Info(c)) })
+		w.engine.Conns(func(c *tcp.Conn) {
+			i := w.engine.Info(c)
+			i.Worker = w.index
+			all = append(all, i)
+		})
 	})
 	return all
 }
