@@ -214,9 +214,23 @@ func (c *Capture) Dropped() (n uint64) {
 	return n
 }
 
+// Frame is a copied frame. Data is valid until the function that gets it returns.
+type Frame struct {
+	At     plugins.Time
+	Dir    pcap.Direction
+	Data   []byte // the first Snap bytes
+	Length int    // of the whole frame
+}
+
 // Drain writes what has been copied so far, in the order of time, and returns how many frames that were. epoch is the Unix time, in
 // ns, at which the port's clock is 0. It returns the writer's error, which is pcap.ErrCount when the capture is complete.
 func (c *Capture) Drain(w *pcap.Writer, epoch int64) (n int, err error) {
+	return c.Each(func(f Frame) error { return w.Write(epoch+int64(f.At), f.Dir, f.Data, f.Length) })
+}
+
+// Each calls f with what has been copied so far, in the order of time, until f returns an error, and returns how many frames f took.
+// A frame that f does not take comes again.
+func (c *Capture) Each(f func(Frame) error) (n int, err error) {
 	for {
 		// The queues' rings are each in order; merge them.
 		r := slices.MinFunc(c.rings, func(a, b *ring) int {
@@ -235,7 +249,7 @@ func (c *Capture) Drain(w *pcap.Writer, epoch int64) (n int, err error) {
 		if s == nil {
 			return n, nil
 		}
-		if err := w.Write(epoch+int64(s.at), s.dir, s.data[:s.n], s.length); err != nil {
+		if err := f(Frame{s.at, s.dir, s.data[:s.n], s.length}); err != nil {
 			return n, err
 		}
 		r.advance()
