@@ -41,6 +41,7 @@ type eventList struct {
 	log  *slog.Logger
 	max  int
 	list []Event
+	tell func(Event)
 }
 
 func (l *eventList) add(e Event) {
@@ -72,10 +73,20 @@ func (l *eventList) add(e Event) {
 		l.list = l.list[:copy(l.list, l.list[1:])]
 	}
 	l.list = append(l.list, e)
+	if l.tell != nil {
+		l.tell(e)
+	}
 }
 
 func (l *eventList) all() []Event {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return append([]Event(nil), l.list...)
+}
+
+// OnEvent makes the manager call f for each event from now on, in order. f must not block, and not call the manager.
+func (m *Manager) OnEvent(f func(Event)) {
+	m.events.mu.Lock()
+	defer m.events.mu.Unlock()
+	m.events.tell = f
 }
