@@ -24,6 +24,7 @@ type Conn struct {
 	rmu, wmu           sync.Mutex // one reader, one writer at a time
 	postedRd, postedWr int64      // deadlines that the worker knows
 	closed             atomic.Bool
+	abortive           atomic.Bool // Close resets
 }
 
 var _ net.Conn = (*Conn)(nil)
@@ -165,7 +166,19 @@ func (c *Conn) CloseWrite() error {
 }
 
 // Close closes the connection: what was written is still delivered. Calls that wait return net.ErrClosed.
-func (c *Conn) Close() error { return c.end((*tcp.Conn).Close) }
+func (c *Conn) Close() error {
+	if c.abortive.Load() {
+		return c.Abort()
+	}
+	return c.end((*tcp.Conn).Close)
+}
+
+// SetLinger says what Close does with data that is not delivered yet, as net.TCPConn's does: with 0 the connection is reset and the
+// data lost; otherwise Close returns at once and the data is still delivered, however long that takes.
+func (c *Conn) SetLinger(sec int) error {
+	c.abortive.Store(sec == 0)
+	return nil
+}
 
 // Abort resets the connection; what was written and not delivered is lost.
 func (c *Conn) Abort() error { return c.end((*tcp.Conn).Abort) }

@@ -66,6 +66,9 @@ func resolve(network, address string) (netip.AddrPort, error) {
 // Addr is the listener's address.
 func (l *Listener) Addr() net.Addr { return l.addr }
 
+// Pending is the number of connections that wait for Accept.
+func (l *Listener) Pending() int { return l.l.Pending() }
+
 // Accept waits for the next connection.
 func (l *Listener) Accept() (net.Conn, error) {
 	c, err := l.AcceptConn()
