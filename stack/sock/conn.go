@@ -46,29 +46,29 @@ func (c *Conn) TCP() *tcp.Conn { return c.c }
 func (c *Conn) Read(p []byte) (int, error) {
 	c.rmu.Lock()
 	defer c.rmu.Unlock()
-	var ch <-chan struct{}
-	for {
-		if err := c.usable(&c.c.RdDeadline); err != nil {
-			c.c.Rd.Disarm()
-			return 0, c.opError("read", err)
+	for armed := false; ; {
+		err := c.usable(&c.c.RdDeadline)
+		n := 0
+		if err == nil {
+			n, err = c.c.TryRead(p)
 		}
-		n, err := c.c.TryRead(p)
-		if err != tcp.ErrWouldBlock {
-			if ch != nil {
+		switch {
+		case err != tcp.ErrWouldBlock:
+			if armed {
 				c.c.Rd.Disarm()
 			}
 			if err != nil && err != io.EOF {
 				err = c.opError("read", err)
 			}
 			return n, err
+		case !armed:
+			c.c.Rd.Arm() // then look once more
+			armed = true
+		default:
+			c.postDeadline(&c.c.RdDeadline, &c.postedRd)
+			c.c.Rd.Wait()
+			armed = false
 		}
-		if ch == nil {
-			ch = c.c.Rd.Arm() // then look once more
-			continue
-		}
-		c.postDeadline(&c.c.RdDeadline, &c.postedRd)
-		<-ch
-		ch = nil
 	}
 }
 
@@ -76,31 +76,31 @@ func (c *Conn) Read(p []byte) (int, error) {
 func (c *Conn) Write(p []byte) (int, error) {
 	c.wmu.Lock()
 	defer c.wmu.Unlock()
-	var ch <-chan struct{}
 	done := 0
-	for {
-		if err := c.usable(&c.c.WrDeadline); err != nil {
-			c.c.Wr.Disarm()
-			return done, c.opError("write", err)
+	for armed := false; ; {
+		err := c.usable(&c.c.WrDeadline)
+		if err == nil {
+			var n int
+			n, err = c.c.TryWrite(p[done:])
+			done += n
 		}
-		n, err := c.c.TryWrite(p[done:])
-		done += n
 		switch {
-		case err != nil && err != tcp.ErrWouldBlock:
-			c.c.Wr.Disarm()
-			return done, c.opError("write", err)
-		case done == len(p):
-			if ch != nil {
+		case done == len(p) && err != tcp.ErrWouldBlock, err != nil && err != tcp.ErrWouldBlock:
+			if armed {
 				c.c.Wr.Disarm()
 			}
-			return done, nil
-		case ch == nil:
-			ch = c.c.Wr.Arm() // then look once more
-			continue
+			if err != nil {
+				err = c.opError("write", err)
+			}
+			return done, err
+		case !armed:
+			c.c.Wr.Arm() // then look once more
+			armed = true
+		case err == tcp.ErrWouldBlock:
+			c.postDeadline(&c.c.WrDeadline, &c.postedWr)
+			c.c.Wr.Wait()
+			armed = false
 		}
-		c.postDeadline(&c.c.WrDeadline, &c.postedWr)
-		<-ch
-		ch = nil
 	}
 }
 

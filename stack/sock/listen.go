@@ -82,21 +82,24 @@ func (l *Listener) Accept() (net.Conn, error) {
 func (l *Listener) AcceptConn() (*Conn, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	var ch <-chan struct{}
-	for {
+	for armed := false; ; {
 		c, err := l.l.TryAccept()
 		switch {
-		case err == nil:
-			l.l.Ready.Disarm()
-			return newConn(l.st, c), nil
 		case err != tcp.ErrWouldBlock:
-			return nil, &net.OpError{Op: "accept", Net: "tcp", Addr: l.addr, Err: net.ErrClosed}
-		case ch == nil:
-			ch = l.l.Ready.Arm() // then look once more
-			continue
+			if armed {
+				l.l.Ready.Disarm()
+			}
+			if err != nil {
+				return nil, &net.OpError{Op: "accept", Net: "tcp", Addr: l.addr, Err: net.ErrClosed}
+			}
+			return newConn(l.st, c), nil
+		case !armed:
+			l.l.Ready.Arm() // then look once more
+			armed = true
+		default:
+			l.l.Ready.Wait()
+			armed = false
 		}
-		<-ch
-		ch = nil
 	}
 }
 
@@ -145,15 +148,11 @@ func (d *Dialer) DialAddr(ctx context.Context, ap netip.AddrPort) (*Conn, error)
 	if err != nil {
 		return fail(err)
 	}
-	for {
-		ch := c.Wr.Arm()
+	for !c.Up() {
+		c.Wr.Arm()
 		if c.Up() {
 			c.Wr.Disarm()
-			break
-		}
-		select {
-		case <-ch:
-		case <-ctx.Done():
+		} else if !c.Wr.WaitOr(ctx.Done()) {
 			c.Abort()
 			return fail(ctx.Err())
 		}

@@ -63,12 +63,11 @@ type App struct {
 	unreported uint32        // the reader's: bytes taken since the worker was last told
 	readStep   atomic.Uint32 // how many make it worth telling
 
-	mailNext    *Conn
-	pend        atomic.Uint32
-	flags       atomic.Uint32
-	errno       atomic.Uint32
-	sndLimit    atomic.Uint64 // bytes that the send stream may hold
-	fixedSndBuf atomic.Bool   // the application has set it
+	mailNext *Conn
+	pend     atomic.Uint32
+	flags    atomic.Uint32
+	errno    atomic.Uint32
+	sndLimit atomic.Uint64 // bytes that the send stream may hold
 
 	// RdDeadline and WrDeadline are the times at which the worker wakes Rd and Wr at the latest; 0 means none. Set, then call
 	// DeadlineChanged.
@@ -82,6 +81,7 @@ const (
 	OptNoDelay uint32 = 1 << iota
 	OptCork
 	OptKeepalive
+	optFixedSendBuffer // the application has set the limit
 )
 
 // Err is why the connection ended; OK while it lives or after an orderly end.
@@ -231,7 +231,7 @@ func (c *Conn) SetMaxRate(rate uint64) {
 
 // SetSendBuffer limits the bytes that the send stream holds, instead of the engine's own sizing.
 func (c *Conn) SetSendBuffer(n int) {
-	c.fixedSndBuf.Store(true)
+	c.opts.Or(optFixedSendBuffer)
 	c.sndLimit.Store(uint64(max(n, 4096)))
 }
 

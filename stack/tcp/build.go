@@ -18,19 +18,32 @@ const (
 	maxSACKLen = 36
 )
 
-// prepareHeader makes sure that the connection's header template has the present link address of the next hop.
+// header is what all segments of a flow share: a template and its sums. Engines keep those of the flows that sent lately, so that
+// an idle flow costs no memory for it.
+type header struct {
+	flow   plugins.Flow
+	ipSum  uint16 // of the template, folded
+	tcpSum uint16 // of the template and the pseudo-header, folded
+	b      [hdrLen]byte
+}
+
+// numHeaders is how many headers an engine keeps; a flow's place is given by its slot.
+const numHeaders = 256
+
+// prepareHeader makes sure that the flow's header is there, with the present link address of the next hop. emit needs it.
 func (e *Engine) prepareHeader(c *Conn) bool {
 	mac, ok := e.env.Link.Resolve(&c.neigh, c.Tuple.Remote)
 	if !ok {
 		return false
 	}
-	if c.hdrOK && mac == wire.MAC(c.hdr[:6]) {
+	h := &e.headers[c.slot%numHeaders]
+	if h.flow == c.flow() && mac == wire.MAC(h.b[:6]) && h.tcpSum|h.ipSum != 0 {
 		return true
 	}
-	e.template(&c.hdr, &c.Tuple, mac)
-	c.hdrOK = true
-	c.ipSum = reduce(wire.Sum(c.hdr[wire.EthLen:tcpAt], 0))
-	c.tcpSum = reduce(wire.Sum(c.hdr[tcpAt:], wire.PseudoSum(c.Tuple.Local, c.Tuple.Remote, wire.ProtoTCP, 0)))
+	e.template(&h.b, &c.Tuple, mac)
+	h.flow = c.flow()
+	h.ipSum = reduce(wire.Sum(h.b[wire.EthLen:tcpAt], 0))
+	h.tcpSum = reduce(wire.Sum(h.b[tcpAt:], wire.PseudoSum(c.Tuple.Local, c.Tuple.Remote, wire.ProtoTCP, 0)))
 	return true
 }
 
@@ -84,7 +97,8 @@ func (e *Engine) emit(c *Conn, sq uint32, flags uint16, off uint64, n uint32) bo
 	tcpLen := wire.TCPLen + len(opts) + int(n)
 	b.SetLen(tcpAt + tcpLen)
 	f := b.Bytes()
-	copy(f, c.hdr[:])
+	t := &e.headers[c.slot%numHeaders]
+	copy(f, t.b[:])
 	c.ipID++
 	binary.BigEndian.PutUint32(f[wire.EthLen+2:], uint32(wire.IPv4Len+tcpLen)<<16|uint32(c.ipID))
 	h := f[tcpAt:]
@@ -94,16 +108,16 @@ func (e *Engine) emit(c *Conn, sq uint32, flags uint16, off uint64, n uint32) bo
 	binary.BigEndian.PutUint16(h[12:], uint16((wire.TCPLen+len(opts))/4)<<12|flags)
 	binary.BigEndian.PutUint16(h[14:], c.window())
 	copy(h[wire.TCPLen:], opts)
-	e.finish(c, b, f, h, opts, off, n)
+	e.finish(c, t, b, f, h, opts, off, n)
 	e.env.Fifo.Push(b)
 	e.sentSegment(c, acks, n)
 	return true
 }
 
 // finish copies the payload and completes the checksums in one pass, or leaves them to the port.
-func (e *Engine) finish(c *Conn, b *pmd.Buf, f, h, opts []byte, off uint64, n uint32) {
+func (e *Engine) finish(c *Conn, t *header, b *pmd.Buf, f, h, opts []byte, off uint64, n uint32) {
 	ip := f[wire.EthLen:]
-	sum := uint64(c.tcpSum) + uint64(wire.TCPLen+len(opts)) + uint64(n)
+	sum := uint64(t.tcpSum) + uint64(wire.TCPLen+len(opts)) + uint64(n)
 	data := h[wire.TCPLen+len(opts):]
 	if e.env.Caps&pmd.TxCsum != 0 {
 		e.copyPayload(c, data, off, n)
@@ -114,7 +128,7 @@ func (e *Engine) finish(c *Conn, b *pmd.Buf, f, h, opts []byte, off uint64, n ui
 		binary.BigEndian.PutUint16(h[wire.TCPChecksum:], ^wire.Fold(sum+2*0xffff-uint64(reduce(ports))))
 		return
 	}
-	binary.BigEndian.PutUint16(ip[10:], wire.Fold(uint64(c.ipSum)+uint64(binary.BigEndian.Uint16(ip[2:]))+uint64(c.ipID)))
+	binary.BigEndian.PutUint16(ip[10:], wire.Fold(uint64(t.ipSum)+uint64(binary.BigEndian.Uint16(ip[2:]))+uint64(c.ipID)))
 	sum = wire.Sum(h[4:wire.TCPLen+len(opts)], sum)
 	if n > 0 {
 		var p [4][]byte

@@ -103,7 +103,7 @@ type Conn struct {
 	ato                 time.Duration
 	ooo                 stream.Ranges
 	dsackLo, dsackHi    uint32 // duplicate to report once; equal if none
-	finOff              uint64 // offset of the peer's FIN
+	finSeq              uint32 // sequence number of the peer's FIN
 	finSeen             bool   // the peer's FIN was received, in order or not
 	finRcvd             bool   // ... and everything before it
 	quickAcks           uint8
@@ -141,10 +141,6 @@ type Conn struct {
 
 	listener *Listener
 	neigh    neigh.Ref
-	hdr      [hdrLen]byte
-	hdrOK    bool
-	ipSum    uint16 // of the template, folded
-	tcpSum   uint16 // of the template and the pseudo-header, folded
 
 	tsOffset   uint32
 	nextAnswer plugins.Time // limits answers to unacceptable segments
@@ -203,7 +199,7 @@ const minSendBuffer = 256 << 10
 // there is always something to send, and no more, so that it is still warm when it is sent.
 func (c *Conn) setCwnd(cwnd uint32) {
 	c.cwnd = cwnd
-	if !c.fixedSndBuf.Load() {
+	if c.opts.Load()&optFixedSendBuffer == 0 {
 		c.sndLimit.Store(min(max(2*uint64(cwnd), minSendBuffer), uint64(c.eng.cfg.SendBuffer)))
 	}
 }

@@ -141,6 +141,7 @@ type Engine struct {
 	waiting  []*Conn // have something to send and no link address yet
 	retry    bool    // some link address has become known
 	outs     outPool
+	headers  [numHeaders]header
 	twFree   []*timeWait
 	portNext uint32
 	fullStop bool // this turn's output stopped for want of room or buffers

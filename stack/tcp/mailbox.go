@@ -1,6 +1,9 @@
 package tcp
 
-import "sync/atomic"
+import (
+	"sync"
+	"sync/atomic"
+)
 
 // mailbox is where applications leave messages for a worker: a lock-free stack of connections, each in it at most once.
 type mailbox struct {
@@ -37,24 +40,52 @@ func (m *mailbox) take() *Conn {
 	return first
 }
 
-// Waiter is where one application goroutine waits. The zero value is ready.
+// Waiter is where one application goroutine waits. The zero value is ready. Between waits it holds no channel, so that idle
+// connections stay small.
 type Waiter struct {
 	armed atomic.Uint32
 	ch    chan struct{}
 }
 
-// Arm prepares to wait and returns the channel that gets a token at the next wake. After Arm the caller must look once more whether
-// what it waits for has come. Only one goroutine at a time may use a Waiter.
-func (w *Waiter) Arm() <-chan struct{} {
-	if w.ch == nil {
-		w.ch = make(chan struct{}, 1)
-	}
+var channels = sync.Pool{New: func() any { return make(chan struct{}, 1) }}
+
+// Arm prepares to wait. After it the caller must look once more whether what it waits for has come, and then call Wait or Disarm.
+// Only one goroutine at a time may use a Waiter.
+func (w *Waiter) Arm() {
+	w.ch = channels.Get().(chan struct{})
 	w.armed.Store(1)
-	return w.ch
 }
 
-// Disarm says that nobody waits any more. A token that came meanwhile stays, so a later wait may end early once.
-func (w *Waiter) Disarm() { w.armed.Store(0) }
+// Wait waits for the next Wake.
+func (w *Waiter) Wait() {
+	<-w.ch
+	w.release()
+}
+
+// WaitOr waits for the next Wake or until done is closed; it reports whether there was a wake.
+func (w *Waiter) WaitOr(done <-chan struct{}) bool {
+	select {
+	case <-w.ch:
+		w.release()
+		return true
+	case <-done:
+		w.Disarm()
+		return false
+	}
+}
+
+// Disarm ends what Arm began, without a wait.
+func (w *Waiter) Disarm() {
+	if !w.armed.CompareAndSwap(1, 0) {
+		<-w.ch // somebody is waking us
+	}
+	w.release()
+}
+
+func (w *Waiter) release() {
+	channels.Put(w.ch)
+	w.ch = nil
+}
 
 // Armed reports whether a goroutine waits.
 func (w *Waiter) Armed() bool { return w.armed.Load() != 0 }
@@ -62,9 +93,6 @@ func (w *Waiter) Armed() bool { return w.armed.Load() != 0 }
 // Wake ends the wait, if there is one.
 func (w *Waiter) Wake() {
 	if w.armed.Load() != 0 && w.armed.CompareAndSwap(1, 0) {
-		select {
-		case w.ch <- struct{}{}:
-		default:
-		}
+		w.ch <- struct{}{} // has room: one wake per Arm
 	}
 }

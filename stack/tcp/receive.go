@@ -49,10 +49,10 @@ func (e *Engine) text(c *Conn, t *wire.TCP) {
 	}
 	off := c.rcvOff + uint64(s-c.rcvNxt)
 	if fin && !c.finSeen {
-		c.finSeen, c.finOff = true, off+uint64(len(data))
+		c.finSeen, c.finSeq = true, s+uint32(len(data))
 	}
-	if c.finSeen && off+uint64(len(data)) > c.finOff {
-		data = data[:sub(c.finOff, off)] // nothing comes after the FIN
+	if c.finSeen && seq.After(s+uint32(len(data)), c.finSeq) {
+		data = data[:max(int32(c.finSeq-s), 0)] // nothing comes after the FIN
 	}
 	c.count.DataSegsIn++
 	e.Stats.BytesIn += uint64(len(data))
@@ -86,7 +86,7 @@ func (e *Engine) inOrder(c *Conn, data []byte) {
 		}
 	}
 	c.newData = true
-	if c.finSeen && c.rcvOff == c.finOff {
+	if c.finSeen && c.rcvNxt == c.finSeq {
 		c.rcvNxt++
 		e.peerFinished(c)
 	}
