@@ -156,8 +156,8 @@ func TestStateSizes(t *testing.T) {
 		name      string
 		got, most uintptr
 	}{
-		{"flow", unsafe.Sizeof(flow{}), 280},
-		{"segment", unsafe.Sizeof(segment{}), 112},
+		{"flow", unsafe.Sizeof(flow{}), 256},
+		{"segment", unsafe.Sizeof(segment{}), 96},
 	} {
 		t.Logf("%s has %d bytes", c.name, c.got)
 		if c.got > c.most {

@@ -12,7 +12,7 @@ import (
 type index struct {
 	tree        *btree.BTreeG[entry]
 	first, last *run
-	found       *run // result of the tree's iterator
+	found       *run // the last one found: neighbours are often asked for next
 	visit       btree.ItemIteratorG[entry]
 	next        *index // free list
 }
@@ -23,7 +23,8 @@ type entry struct {
 	run *run
 }
 
-// run is a sorted array: entries lo…hi-1 are in use. All of its keys are at least key, and below the next run's key.
+// run is a sorted array: entries lo…hi-1 are in use; what the others point to is in use elsewhere or in the pool. All of its keys are at
+// least key, and below the next run's key.
 type run struct {
 	key        uint32
 	lo, hi     int
@@ -94,7 +95,6 @@ func (ip *indexPool) putRun(r *run) {
 	if ip.nruns >= maxFree/ip.runLen {
 		return
 	}
-	clear(r.segs[r.lo:r.hi])
 	r.lo, r.hi, r.prev = 0, 0, nil
 	r.next, ip.runs = ip.runs, r
 	ip.nruns++
@@ -118,7 +118,6 @@ func (x *index) append(p *pool, g *segment) {
 func (r *run) slide() {
 	n := copy(r.keys, r.keys[r.lo:r.hi])
 	copy(r.segs, r.segs[r.lo:r.hi])
-	clear(r.segs[max(n, r.lo):r.hi])
 	r.lo, r.hi = 0, n
 }
 
@@ -159,6 +158,9 @@ func (x *index) unlink(p *pool, r *run) {
 	} else {
 		r.next.prev = r.prev
 	}
+	if x.found == r {
+		x.found = nil
+	}
 	x.tree.Delete(entry{key: r.key})
 	p.idx.putRun(r)
 }
@@ -168,7 +170,6 @@ func (x *index) popFront(p *pool, n int) {
 	for n > 0 {
 		r := x.first
 		k := min(n, r.hi-r.lo)
-		clear(r.segs[r.lo : r.lo+k])
 		r.lo += k
 		n -= k
 		if r.lo == r.hi {
@@ -183,10 +184,13 @@ func (x *index) runOf(p *pool, s uint32) *run {
 	if seq.AfterEq(s, x.last.key) {
 		return x.last
 	}
+	if r := x.found; r != nil && seq.AfterEq(s, r.key) && seq.Before(s, r.next.key) { // not the last: that was tried
+		return r
+	}
+	x.found = x.first
 	if x.first.next == nil || seq.Before(s, x.first.next.key) {
 		return x.first
 	}
-	x.found = x.first
 	x.tree.DescendLessOrEqual(entry{key: s}, x.visit)
 	return x.found
 }
@@ -250,7 +254,6 @@ func (x *index) splitRun(p *pool, r *run, i int) (*run, int) {
 	n.hi = copy(n.keys, r.keys[half:r.hi])
 	copy(n.segs, r.segs[half:r.hi])
 	n.key = n.keys[0]
-	clear(r.segs[half:r.hi])
 	r.hi = half
 	x.link(r, n)
 	if i <= half {
@@ -266,7 +269,6 @@ func (x *index) remove(p *pool, g *segment) {
 	copy(r.keys[i:], r.keys[i+1:r.hi])
 	copy(r.segs[i:], r.segs[i+1:r.hi])
 	r.hi--
-	r.segs[r.hi] = nil
 	if r.lo == r.hi {
 		x.unlink(p, r)
 		return
@@ -275,7 +277,6 @@ func (x *index) remove(p *pool, g *segment) {
 		r.slide()
 		copy(r.keys[r.hi:], n.keys[n.lo:n.hi])
 		r.hi += copy(r.segs[r.hi:], n.segs[n.lo:n.hi])
-		clear(n.segs[n.lo:n.hi])
 		n.lo = n.hi
 		x.unlink(p, n)
 	}

@@ -283,6 +283,7 @@ func (m *module) renege(f *flow, b *batch) {
 	m.command(f, CmdReneged)
 	b.sackCmd, b.lostCmd = 0, 0
 	q := f.q
+	q.seen = [MaxSack]seq.Range{}
 	for g := q.head; g != nil; g = g.next {
 		m.pool.visits++
 		if g.is(segSacked) {

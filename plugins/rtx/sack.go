@@ -6,7 +6,16 @@ import "github.com/fastpath-tcp/fastpath/stack/seq"
 func (m *module) selective(f *flow, b *batch, a *ackState, ev *Event) {
 	var blocks [MaxSack]seq.Range
 	n := 0
-	for _, r := range ev.Sack[:min(ev.NSack, MaxSack)] {
+	q := f.q
+	seen := q.seen
+	q.seen = ev.Sack
+	for i := int(ev.NSack); i < MaxSack; i++ {
+		q.seen[i] = seq.Range{}
+	}
+	for _, r := range q.seen {
+		if r == seen[0] || r == seen[1] || r == seen[2] || r == seen[3] || r.Empty() {
+			continue
+		}
 		r.Start, r.End = seq.Max(r.Start, f.una), seq.Min(r.End, f.nxt)
 		if !seq.Before(r.Start, r.End) {
 			continue
