@@ -8,7 +8,7 @@ import (
 )
 
 // maxFileSize bounds what Load reads: a configuration is written by hand.
-const maxFileSize = 256 << 10
+const maxFileSize = 64 << 10
 
 // Load reads and validates the configuration file at path. The error is of type Problems and lists everything that is wrong,
 // except that a file that cannot be read gives an error of the os package.

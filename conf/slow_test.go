@@ -30,7 +30,7 @@ func TestHugeInput(t *testing.T) {
 		if _, err := Parse("f", []byte(text)); err == nil {
 			t.Errorf("%s: accepted", name)
 		}
-		if d := time.Since(start); d > 10*time.Second {
+		if d := time.Since(start); d > 30*time.Second {
 			t.Errorf("%s: %d bytes took %v", name, len(text), d)
 		} else {
 			t.Logf("%s: %d bytes in %v", name, len(text), d)

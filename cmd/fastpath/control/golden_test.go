@@ -105,6 +105,26 @@ func TestSchema(t *testing.T) {
 	}
 }
 
+func TestSSMatch(t *testing.T) {
+	local, peer := netip.MustParseAddrPort("10.7.0.1:80"), netip.MustParseAddrPort("10.7.0.2:40322")
+	for _, tt := range []struct {
+		r     SSRequest
+		state string
+		want  bool
+	}{
+		{SSRequest{}, StateEstablished, true}, {SSRequest{}, StateListen, false}, {SSRequest{}, StateTimeWait, false},
+		{SSRequest{States: []string{StateListen}}, StateListen, true}, {SSRequest{States: []string{StateListen}}, StateEstablished, false},
+		{SSRequest{LocalPort: 80, PeerPort: 40322}, StateEstablished, true}, {SSRequest{LocalPort: 81}, StateEstablished, false},
+		{SSRequest{PeerPort: 80}, StateEstablished, false},
+		{SSRequest{Local: netip.MustParsePrefix("10.7.0.1/32")}, StateEstablished, true},
+		{SSRequest{Peer: netip.MustParsePrefix("10.7.0.1/32")}, StateEstablished, false},
+	} {
+		if got := tt.r.Match(tt.state, local, peer); got != tt.want {
+			t.Errorf("%+v, %s: %v", tt.r, tt.state, got)
+		}
+	}
+}
+
 // TestNames: names are in snake case, and end in the unit that the field's name says.
 func TestNames(t *testing.T) {
 	snake := regexp.MustCompile(`^[a-z0-9]+(_[a-z0-9]+)*$`)
@@ -203,6 +223,23 @@ func TestSSOrder(t *testing.T) {
 	}
 	if diff := cmp.Diff(strings.Fields(order), got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestParseFigures(t *testing.T) {
+	for text, want := range map[string][]Figure{
+		"cubic:(w_max:833,k:8.500,css)": {{"w_max", "833"}, {"k", "8.500"}, {"css", ""}},
+		"bw:1bps":                       {{"bw", "1bps"}},
+		"reno:()":                       nil,
+		"":                              nil,
+	} {
+		if diff := cmp.Diff(want, ParseFigures(text)); diff != "" {
+			t.Errorf("%q (-want +got):\n%s", text, diff)
+		}
+		c := Conn{Cong: "cubic", CongInfo: want}
+		if strings.HasPrefix(text, "cubic") && c.Details() != "cubic "+text {
+			t.Errorf("%q becomes %q", text, c.Details())
+		}
 	}
 }
 

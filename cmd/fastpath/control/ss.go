@@ -3,6 +3,8 @@ package control
 import (
 	"fmt"
 	"net/netip"
+	"slices"
+	"strings"
 )
 
 // SSRequest are the arguments of OpSS. Empty fields select everything.
@@ -40,7 +42,7 @@ var states = []string{StateListen, StateSynSent, StateSynReceived, StateEstablis
 
 func (r *SSRequest) check() error {
 	for _, s := range r.States {
-		if !contains(states, s) {
+		if !slices.Contains(states, s) {
 			return fmt.Errorf("unknown state %q", s)
 		}
 	}
@@ -56,20 +58,11 @@ func (r *SSRequest) check() error {
 // Match reports whether r selects a connection in the given state with the given addresses.
 func (r *SSRequest) Match(state string, local, peer netip.AddrPort) bool {
 	if len(r.States) == 0 && (state == StateListen || state == StateTimeWait) ||
-		len(r.States) > 0 && !contains(r.States, state) {
+		len(r.States) > 0 && !slices.Contains(r.States, state) {
 		return false
 	}
 	return (!r.Local.IsValid() || r.Local.Contains(local.Addr())) && (!r.Peer.IsValid() || r.Peer.Contains(peer.Addr())) &&
 		(r.LocalPort == 0 || r.LocalPort == local.Port()) && (r.PeerPort == 0 || r.PeerPort == peer.Port())
-}
-
-func contains(list []string, s string) bool {
-	for _, x := range list {
-		if x == s {
-			return true
-		}
-	}
-	return false
 }
 
 // SSReply is the answer to OpSS.
@@ -169,8 +162,24 @@ type Timer struct {
 	ExpiresInNS int64  `json:"expires_in_ns"`
 }
 
-// Figure is one named value, already in text form with its unit: {"bw","1234bps"}.
+// Figure is one named value, already in text form with its unit: {"bw","1234bps"}. A figure without a value is a flag that is set.
 type Figure struct {
 	Name  string `json:"name"`
 	Value string `json:"value"`
+}
+
+// ParseFigures reads the form in which modules describe their state, which is that of ss(8): "bbr:(bw:1234bps,mrtt:0.027,flag)".
+func ParseFigures(text string) []Figure {
+	if i := strings.Index(text, "("); i >= 0 {
+		text = strings.TrimSuffix(text[i+1:], ")")
+	}
+	if text == "" {
+		return nil
+	}
+	var figures []Figure
+	for f := range strings.SplitSeq(text, ",") {
+		name, value, _ := strings.Cut(f, ":")
+		figures = append(figures, Figure{name, value})
+	}
+	return figures
 }

@@ -83,7 +83,10 @@ func (c *Conn) Details() string {
 	if len(c.CongInfo) > 0 {
 		fs := make([]string, len(c.CongInfo))
 		for i, f := range c.CongInfo {
-			fs[i] = f.Name + ":" + f.Value
+			fs[i] = f.Name
+			if f.Value != "" {
+				fs[i] += ":" + f.Value
+			}
 		}
 		d.add("%s:(%s)", c.Cong, strings.Join(fs, ","))
 	}

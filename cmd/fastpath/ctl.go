@@ -1,0 +1,184 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fastpath-tcp/fastpath/cmd/fastpath/control"
+	"github.com/fastpath-tcp/fastpath/conf"
+)
+
+// callTimeout bounds a request that is not a stream. A swap waits for every worker.
+const callTimeout = 30 * time.Second
+
+// ctl is what the subcommands of `fastpath ctl` share.
+type ctl struct{ socket string }
+
+func newCtl() *cobra.Command {
+	c := &ctl{}
+	cmd := &cobra.Command{
+		Use:   "ctl",
+		Short: "Look into a running daemon and control it",
+		Args:  cobra.NoArgs,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.PersistentFlags().StringVar(&c.socket, "socket", conf.DefaultSocket, "path of the daemon's control socket")
+	cmd.AddCommand(c.ss(), c.modules(), c.swap(), c.stat(), c.events(), c.capture(), c.info())
+	return cmd
+}
+
+// simple makes a command that sends one request and prints its reply of type R, as text or as JSON.
+func simple[R any](c *ctl, cmd *cobra.Command, op string, args func(argv []string) (any, error), text func(io.Writer, *R) error) *cobra.Command {
+	asJSON := jsonFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, argv []string) error {
+		var a any
+		if args != nil {
+			var err error
+			if a, err = args(argv); err != nil {
+				return err
+			}
+		}
+		var reply R
+		if err := c.call(cmd.Context(), op, a, &reply); err != nil {
+			return err
+		}
+		if *asJSON {
+			return writeJSON(cmd.OutOrStdout(), &reply)
+		}
+		return text(cmd.OutOrStdout(), &reply)
+	}
+	return cmd
+}
+
+func (c *ctl) call(ctx context.Context, op string, args, reply any) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	client, err := control.Dial(ctx, c.socket)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	return client.Call(ctx, op, args, reply)
+}
+
+// stream is call for a streaming operation. It ends when the daemon ends it, or ctx does.
+func (c *ctl) stream(ctx context.Context, op string, args any, item func(json.RawMessage) error, reply any) error {
+	client, err := control.Dial(ctx, c.socket)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	return client.Stream(ctx, op, args, item, reply)
+}
+
+func (c *ctl) ss() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "ss",
+		Short: "Show connections, in the format of ss -tin",
+		Args:  cobra.NoArgs,
+	}
+	f := cmd.Flags()
+	states := f.StringSlice("state", nil, "only these states: ESTAB, LISTEN, TIME-WAIT, … (default: all but LISTEN and TIME-WAIT)")
+	local := f.String("local", "", "only this local address or network, with :PORT or only :PORT")
+	peer := f.String("peer", "", "only this peer address or network, with :PORT or only :PORT")
+	limit := f.Int("limit", control.DefaultLimit, "show at most so many connections")
+	return simple(c, cmd, control.OpSS, func([]string) (any, error) {
+		r := control.SSRequest{Limit: *limit}
+		for _, s := range *states {
+			r.States = append(r.States, strings.ToUpper(s))
+		}
+		var err error
+		if r.Local, r.LocalPort, err = parseSelector(*local); err != nil {
+			return nil, fmt.Errorf("--local: %w", err)
+		}
+		if r.Peer, r.PeerPort, err = parseSelector(*peer); err != nil {
+			return nil, fmt.Errorf("--peer: %w", err)
+		}
+		return r, nil
+	}, control.WriteSS)
+}
+
+// parseSelector reads "10.7.0.0/24", "10.7.0.1", "10.7.0.1:80" or ":80".
+func parseSelector(s string) (p netip.Prefix, port uint16, err error) {
+	if s == "" {
+		return p, 0, nil
+	}
+	if strings.HasPrefix(s, ":") {
+		ap, err := netip.ParseAddrPort("0.0.0.0" + s)
+		if err != nil {
+			return p, 0, fmt.Errorf("%q is not a port", s)
+		}
+		return p, ap.Port(), nil
+	}
+	if ap, err := netip.ParseAddrPort(s); err == nil {
+		return netip.PrefixFrom(ap.Addr(), ap.Addr().BitLen()), ap.Port(), nil
+	}
+	if a, err := netip.ParseAddr(s); err == nil {
+		return netip.PrefixFrom(a, a.BitLen()), 0, nil
+	}
+	if p, err = netip.ParsePrefix(s); err != nil {
+		return p, 0, fmt.Errorf("%q is not an address, network, address:port or :port", s)
+	}
+	return p, 0, nil
+}
+
+func (c *ctl) modules() *cobra.Command {
+	cmd := &cobra.Command{Use: "modules", Short: "Show the modules: version, placement, state, flows, restarts", Args: cobra.NoArgs}
+	return simple(c, cmd, control.OpModules, nil, control.WriteModules)
+}
+
+func (c *ctl) swap() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "swap KIND NAME",
+		Short:   "Hand all flows to another module, while they carry traffic",
+		Example: "  fastpath ctl swap cong cdg",
+		Args:    cobra.ExactArgs(2),
+	}
+	return simple(c, cmd, control.OpSwap, func(argv []string) (any, error) {
+		return control.SwapRequest{Kind: argv[0], Name: argv[1]}, nil
+	}, control.WriteSwap)
+}
+
+func (c *ctl) stat() *cobra.Command {
+	cmd := &cobra.Command{Use: "stat", Short: "Show memory, ports, workers with their turn times, and counters", Args: cobra.NoArgs}
+	all := cmd.Flags().Bool("all", false, "show counters that are zero, too")
+	return simple(c, cmd, control.OpStat, nil, func(w io.Writer, r *control.StatReply) error { return control.WriteStat(w, r, *all) })
+}
+
+func (c *ctl) info() *cobra.Command {
+	cmd := &cobra.Command{Use: "info", Short: "Show the daemon's version, process and configuration", Args: cobra.NoArgs}
+	return simple(c, cmd, control.OpInfo, nil, func(w io.Writer, r *control.Info) error {
+		_, err := fmt.Fprintf(w, "fastpath %s, pid %d, configuration %s, since %s\n", r.Version, r.PID, r.Config,
+			time.Unix(0, r.StartUnixNS).UTC().Format(time.RFC3339))
+		return err
+	})
+}
+
+func (c *ctl) events() *cobra.Command {
+	cmd := &cobra.Command{Use: "events", Short: "Show what happened: swaps, crashes, restarts, memory pressure", Args: cobra.NoArgs}
+	asJSON := cmd.Flags().Bool("json", false, "print one JSON object per line")
+	follow := cmd.Flags().BoolP("follow", "f", false, "go on with new events until interrupted")
+	last := cmd.Flags().IntP("last", "n", 0, "show only so many old events (default: all that are kept)")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		out := cmd.OutOrStdout()
+		return c.stream(cmd.Context(), control.OpEvents, control.EventsRequest{Follow: *follow, Last: *last}, func(item json.RawMessage) error {
+			if *asJSON {
+				_, err := fmt.Fprintf(out, "%s\n", item)
+				return err
+			}
+			var e control.Event
+			if err := json.Unmarshal(item, &e); err != nil {
+				return err
+			}
+			return control.WriteEvent(out, &e)
+		}, nil)
+	}
+	return cmd
+}
