@@ -67,12 +67,12 @@ type App struct {
 	pend     atomic.Uint32
 	flags    atomic.Uint32
 	errno    atomic.Uint32
+	opts     atomic.Uint32
 	sndLimit atomic.Uint64 // bytes that the send stream may hold
 
 	// RdDeadline and WrDeadline are the times at which the worker wakes Rd and Wr at the latest; 0 means none. Set, then call
 	// DeadlineChanged.
 	RdDeadline, WrDeadline atomic.Int64
-	opts                   atomic.Uint32
 	rateLimit              atomic.Uint64
 }
 

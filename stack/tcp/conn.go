@@ -161,9 +161,9 @@ type stat struct {
 	delivered                uint64
 	deliveredTime, firstSent plugins.Time
 	lost                     uint64
-	backoff                  uint8
 	rateDelivered            uint64
 	rateInterval             time.Duration
+	backoff                  uint8
 	rateAppLimited           bool
 }
 
