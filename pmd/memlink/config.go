@@ -43,6 +43,10 @@ type Config struct {
 	// Seed feeds all random draws.
 	Seed uint64
 
+	// Dropped, if set, sees each frame that a path drops, for loss or for want of room in its queue, before it is freed; fromA says
+	// which port sent it. It is called on the sender's thread and must not keep the frame.
+	Dropped func(fromA bool, frame []byte)
+
 	// Now is the clock, called at most once per Poll, and only if a path has a rate, delay, jitter or reordering. Unless
 	// Virtual is set it must be CLOCK_MONOTONIC.
 	Now func() plugins.Time

@@ -36,6 +36,7 @@ type path struct {
 	net  bottleneck
 	last plugins.Time // latest release, for KeepOrder
 	n    Counters
+	tap  func(frame []byte) // sees what is dropped; may be nil
 }
 
 // lane is what travels to one queue of the receiver.
@@ -73,10 +74,13 @@ func (p *path) send(q *queue, tx []*pmd.Buf, now plugins.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.n.Frames += uint64(len(tx))
+	if !p.timed.Load() {
+		now = 0 // the sender read the clock for its other direction; the receiver will not read it for this one
+	}
 	for _, b := range tx {
 		if p.loss.lost(p.draw) {
 			p.n.Lost++
-			q.drop(b)
+			p.drop(q, b)
 			continue
 		}
 		var twin *pmd.Buf
@@ -95,6 +99,14 @@ func (p *path) send(q *queue, tx []*pmd.Buf, now plugins.Time) {
 			l.wake.at(next)
 		}
 	}
+}
+
+// drop frees a frame that the path drops.
+func (p *path) drop(q *queue, b *pmd.Buf) {
+	if p.tap != nil {
+		p.tap(b.Bytes())
+	}
+	q.drop(b)
 }
 
 // twin copies a frame into a buffer of the sender's pool.
@@ -116,7 +128,7 @@ func (p *path) admit(q *queue, b *pmd.Buf, now plugins.Time) {
 	at, mark, ok := p.net.enter(b.Len(), now)
 	if !ok {
 		p.n.QueueDrops++
-		q.drop(b)
+		p.drop(q, b)
 		return
 	}
 	p.n.QueuedBytes = max(p.n.QueuedBytes, uint64(p.net.bytes))
@@ -205,11 +217,7 @@ func (k *bottleneck) enter(n int, now plugins.Time) (at plugins.Time, mark, ok b
 	if k.rate == 0 {
 		return max(now, k.busy), false, true // busy: what waited before the rate was lifted goes first
 	}
-	for k.n > 0 && k.wait[k.head].at <= now {
-		k.bytes -= k.wait[k.head].bytes
-		k.head = (k.head + 1) & (len(k.wait) - 1)
-		k.n--
-	}
+	k.serve(now)
 	if k.maxBytes > 0 && k.bytes+n > k.maxBytes || k.maxFrames > 0 && k.n >= k.maxFrames {
 		return 0, false, false
 	}
@@ -222,6 +230,15 @@ func (k *bottleneck) enter(n int, now plugins.Time) (at plugins.Time, mark, ok b
 	k.busy, k.rest = k.busy.Add(time.Duration(work/k.rate)), work%k.rate
 	k.push(served{k.busy, n})
 	return k.busy, mark, true
+}
+
+// serve takes what has been served by now out of the queue.
+func (k *bottleneck) serve(now plugins.Time) {
+	for k.n > 0 && k.wait[k.head].at <= now {
+		k.bytes -= k.wait[k.head].bytes
+		k.head = (k.head + 1) & (len(k.wait) - 1)
+		k.n--
+	}
 }
 
 func (k *bottleneck) push(s served) {

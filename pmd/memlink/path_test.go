@@ -265,6 +265,26 @@ func TestClockIsReadOncePerPoll(t *testing.T) {
 	}
 }
 
+// TestOneDirectionWithAClock wants frames of a direction without time to arrive at once, though the sender reads the clock to
+// receive.
+func TestOneDirectionWithAClock(t *testing.T) {
+	d := newBed(t, Path{Loss: Loss{Frames: []uint64{2}}}, func(c *Config) { c.BtoA = Path{Delay: time.Millisecond} })
+	back := d.b.Queue(0).Pool().Get()
+	back.SetLen(60)
+	d.b.Queue(0).Poll([]*pmd.Buf{back}, nil)
+	b := d.a.Queue(0).Pool().Get()
+	b.SetLen(60)
+	clear(b.Bytes())
+	var rx [1]*pmd.Buf
+	if n, k := d.a.Queue(0).Poll([]*pmd.Buf{b}, rx[:]); n != 1 || k != 0 || d.b.NextRelease() != 0 {
+		t.Errorf("%d sent, %d received, the peer's next is %d; want 1, 0, 0", n, k, d.b.NextRelease())
+	}
+	d.receive()
+	if len(d.got) != 1 {
+		t.Error("nothing arrived")
+	}
+}
+
 func TestSetPath(t *testing.T) {
 	d := newBed(t, Path{Rate: 1e9}, nil)
 	start := d.v.now

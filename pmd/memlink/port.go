@@ -85,6 +85,10 @@ func (l *link) connect(from, to *Port, cfg *Path, direction uint64) {
 	}
 	if cfg.impaired() {
 		p := newPath(*cfg, l.cfg.Seed, direction, wakers)
+		if tap := l.cfg.Dropped; tap != nil {
+			fromA := from.bit == 1
+			p.tap = func(frame []byte) { tap(fromA, frame) }
+		}
 		from.out, to.in = p, p
 		for i := range from.queues {
 			from.queues[i].outPath, to.queues[i].inPath = p, p

@@ -57,6 +57,21 @@ func (s *side) burst(q, n int, size func(i int) int) []*pmd.Buf {
 	return bs
 }
 
+// some is burst, but waits until there is at least one frame.
+func (s *side) some(q, n int, size func(i int) int) (bs []*pmd.Buf) {
+	s.p.Helper()
+	if n > 0 && !until(patience, func() bool {
+		if bs = s.burst(q, n, size); len(bs) == 0 {
+			s.turn()
+			s.peer.turn()
+		}
+		return len(bs) > 0
+	}) {
+		s.p.Fatalf("pool %s stays empty: its buffers do not come back", s.port.Queue(q).Pool().Name())
+	}
+	return bs
+}
+
 // offer polls queue q once with the frames, receives what arrives, and returns the frames that were refused.
 func (s *side) offer(q int, tx []*pmd.Buf) []*pmd.Buf {
 	s.p.Helper()

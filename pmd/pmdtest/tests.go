@@ -64,7 +64,7 @@ func testSizes(p *pair) {
 		largest := min(s.info.MTU, s.peer.info.MTU) + ethHeader
 		for q := range s.port.NumQueues() {
 			for size := minFrame; size <= largest; {
-				bs := s.burst(q, min(32, largest-size+1), func(i int) int { return size + i })
+				bs := s.some(q, min(32, largest-size+1), func(i int) int { return size + i })
 				size += len(bs)
 				s.sendAll(q, bs)
 			}
@@ -242,7 +242,7 @@ func testExhaustion(p *pair) {
 	}
 	count, sent := b.count, a.sent
 	for a.sent-sent < 64 {
-		a.sendAll(0, a.burst(0, 16, func(i int) int { return minFrame + i }))
+		a.sendAll(0, a.some(0, 16, func(i int) int { return minFrame + i }))
 	}
 	b.await(count + 64)
 }
@@ -260,7 +260,7 @@ func testRemoteFree(p *pair) {
 	b.keep = func(_ int, f *pmd.Buf) { ch <- f }
 	n := 3 * max(a.port.Queue(0).Pool().Len(), b.port.Queue(0).Pool().Len())
 	done := until(2*patience, func() bool {
-		a.sendAll(0, a.burst(0, min(32, n-int(a.sent)), func(int) int { return minFrame }))
+		a.sendAll(0, a.some(0, min(32, n-int(a.sent)), func(int) int { return minFrame }))
 		return int(a.sent) == n
 	})
 	p.drain()
@@ -284,7 +284,7 @@ func testStats(p *pair) {
 	}
 	for _, s := range p.sides() {
 		for range 20 {
-			s.sendAll(0, s.burst(0, 25, func(i int) int { return minFrame + i*37 }))
+			s.sendAll(0, s.some(0, 25, func(i int) int { return minFrame + i*37 }))
 		}
 		s.peer.await(int(s.sent))
 	}
@@ -352,8 +352,8 @@ func leakOne(q pmd.Queue) bool { return q.Pool().Get() != nil }
 func testLeak(p *pair) {
 	q := p.a.port.Queue(0)
 	q.Pool().Track(true)
-	p.a.sendAll(0, p.a.burst(0, 10, func(int) int { return minFrame }))
-	p.b.await(10)
+	p.a.sendAll(0, p.a.some(0, 10, func(int) int { return minFrame }))
+	p.b.await(int(p.a.sent))
 	if !leakOne(q) {
 		p.Fatal("no buffer to leak")
 	}

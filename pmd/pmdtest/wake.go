@@ -29,10 +29,9 @@ func (s *side) wake(from *side) {
 		s.turn()
 	}
 	count := s.count
-	for sent := from.sent; from.sent == sent; {
-		for _, b := range from.offer(0, from.burst(0, 1, func(int) int { return 100 })) {
-			from.free(0, b)
-		}
+	bs := from.some(0, 1, func(int) int { return 100 })
+	if !until(patience, func() bool { bs = from.offer(0, bs); return len(bs) == 0 }) {
+		s.p.Fatalf("%s takes no frame", from.info.Name)
 	}
 	if !until(patience, func() bool {
 		if s.readable(10) {

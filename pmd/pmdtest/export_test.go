@@ -1,0 +1,6 @@
+package pmdtest
+
+import "time"
+
+// Hurry shortens the suite's patience.
+func Hurry() { patience = 100 * time.Millisecond }
