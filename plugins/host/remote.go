@@ -31,6 +31,9 @@ type Remote[E, C any] struct {
 	settled  bool // everything that the module was told is consumed, and its answers are read
 	lockstep bool
 
+	full   bool // the last call of Poll filled out, so the worker calls again
+	budget int  // commands that Poll may still read until it does not
+
 	dropped, stale, wakes atomic.Uint64
 }
 
@@ -105,7 +108,9 @@ func (r *Remote[E, C]) Poll(now plugins.Time, in []E, out []C) int {
 	consumed := r.events.Consumed()
 	deadline := plugins.Time(r.module.Deadline.Load())
 	n := r.collect(out)
-	r.judge(consumed, deadline)
+	if r.judge(consumed, deadline); r.State() == plugins.Dead {
+		return 0
+	}
 	return n
 }
 
@@ -178,14 +183,19 @@ func (r *Remote[E, C]) flushClosed(now plugins.Time) {
 	r.flows.closed = c[:copy(c, c[n:])]
 }
 
-// collect copies commands out of the ring and keeps those that hold.
+// collect copies commands out of the ring and keeps those that hold. A worker calls again while out gets full; such calls
+// together read no more than what was in the ring at the first: a module that writes as fast as we read must not keep us.
 func (r *Remote[E, C]) collect(out []C) int {
+	if !r.full || r.lockstep {
+		r.budget = r.commands.Len()
+	}
 	n := 0
-	for n < len(out) {
-		k := r.commands.Pop(out[n:])
+	for n < len(out) && r.budget > 0 {
+		k := r.commands.Pop(out[n:min(len(out), n+r.budget)])
 		if k == 0 {
 			break
 		}
+		r.budget -= k
 		kept := n
 		for i := n; i < n+k; i++ {
 			ok, err := r.accept(&out[i])
@@ -201,6 +211,7 @@ func (r *Remote[E, C]) collect(out []C) int {
 		r.commands.Publish()
 		n = kept
 	}
+	r.full = n == len(out) && n > 0
 	return n
 }
 

@@ -185,6 +185,42 @@ func (s say) Poll(_ plugins.Time, in []cong.Sample, out []cong.Decision) int {
 }
 func (say) Deadline() plugins.Time { return plugins.Never }
 
+// A module that answers faster than the worker reads does not keep the worker from its other work.
+func TestFloodIsBounded(t *testing.T) {
+	r := newRig(t, flood{}, 16, Guard{Late: time.Hour})
+	out := make([]cong.Decision, 4)
+	r.Poll(1, []cong.Sample{sample(0, 1, cong.KindOpen)}, out)
+	r.lane.Turn(2)
+	total := 0
+	for { // as engines do
+		n := r.Poll(3, nil, out)
+		total += n
+		r.lane.Turn(3) // refills what was read
+		if n < len(out) {
+			break
+		}
+		if total > 100 {
+			t.Fatal("the worker reads for ever")
+		}
+	}
+	if total != 16 {
+		t.Fatalf("%d commands in one turn, want the 16 of a full ring", total)
+	}
+	if n := r.Poll(4, nil, out); n != 4 {
+		t.Fatalf("%d commands in the next turn", n)
+	}
+}
+
+type flood struct{}
+
+func (flood) Poll(_ plugins.Time, _ []cong.Sample, out []cong.Decision) int {
+	for i := range out {
+		out[i] = cong.Decision{Flow: flow(0), AsOf: 1, Cwnd: 1}
+	}
+	return len(out)
+}
+func (flood) Deadline() plugins.Time { return 0 }
+
 func TestRecordChecksOfOtherKinds(t *testing.T) {
 	good := rtx.Command{Kind: rtx.CmdLost}
 	good.SetRange(seqRange(0xfffffff0, 0x10)) // wraps
