@@ -271,6 +271,13 @@ func proxied(t *testing.T, idle time.Duration) (App, *net.TCPConn, *net.TCPConn)
 	c := dial(t, front)
 	b := <-ch
 	t.Cleanup(func() { b.Close() })
+	// A byte goes through, so that the proxy is past its dialing.
+	if _, err := c.Write([]byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(b, make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
 	return a, c, b
 }
 
