@@ -10,7 +10,7 @@ type queue struct {
 	lhead, ltail *segment // waiting: lost and not sent again
 	// before is the last segment by transmission that was sent before RACK.segment; all from xhead to it were. nil if none was.
 	before *segment
-	hint   *segment // the last segment that was retransmitted; nil if it left
+	hint   *segment           // the last segment that was retransmitted; nil if it left
 	seen   [MaxSack]seq.Range // blocks of the last acknowledgement that had some: most are repeated
 	n      int
 	idx    *index // nil while the queue is short, and always in the module list
