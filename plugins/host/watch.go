@@ -23,11 +23,11 @@ func (in *instance) die(why string) {
 	}
 }
 
-// fault says why it is dead.
+// fault says why it is dead, as the first worker that knows puts it.
 func (in *instance) fault() string {
-	for w, r := range in.remotes {
+	for _, r := range in.remotes {
 		if f := r.Fault(); f != "" {
-			return fmt.Sprintf("%s (worker %d)", f, w)
+			return f
 		}
 	}
 	return "unknown"
@@ -70,13 +70,14 @@ func (m *Manager) watch(in *instance) {
 func (m *Manager) bury(in *instance) {
 	known := wallNow()
 	mod, kind := in.mod, in.mod.spec.Kind
-	in.die("another worker's part is dead") // all workers, not only the one that saw it
+	why := in.fault()
+	in.die(why) // in all workers, not only the one that saw it
 	m.mu.Lock()
 	if mod.inst != in { // retired at this very moment
 		m.mu.Unlock()
 		return
 	}
-	mod.inst, mod.trouble = nil, in.fault()
+	mod.inst, mod.trouble = nil, why
 	m.note(mod, in, Event{What: Crashed, Detail: mod.trouble})
 	var err error
 	if m.active[kind] == mod {
