@@ -66,6 +66,8 @@ const (
 	RSSHash
 	// Copies: transmission is complete when Poll has taken the frame; the sender need not wait for the buffer to come back.
 	Copies
+	// AnyPool: the port takes frames of any pool and keeps no reference to them after Poll.
+	AnyPool
 )
 
 // Info describes a port.

@@ -197,7 +197,7 @@ func (s *Stack) makeWorkers() error {
 			}
 			w.owner = s.workers[i%s.port.NumQueues()]
 		}
-		w.copies = s.port.Info().Caps&pmd.Copies != 0
+		w.anyPool = s.port.Info().Caps&pmd.AnyPool != 0
 		w.fifo = pmd.NewFifo(fifoDepth)
 		w.out = make([]chain, len(s.cfg.Workers))
 		w.neigh = neigh.New(neigh.Config{MAC: s.mac, Seed: rng.Uint64()}, now)

@@ -117,15 +117,15 @@ func (w *Worker) exchange() bool {
 	return moved
 }
 
-// takeTx moves frames of workers without a queue to the FIFO, as far as there is room; the rest waits. A port that copies takes
-// them as they are; for others they are copied into this queue's own buffers, the only ones that such a port may hold.
+// takeTx moves frames of workers without a queue to the FIFO, as far as there is room; the rest waits. They are copied into
+// this queue's own buffers unless the port takes those of any pool.
 func (w *Worker) takeTx() (moved bool) {
 	if w.txWait == nil {
 		w.txWait = w.txbox.take()
 	}
 	for w.txWait != nil && w.fifo.Room() > 0 {
 		b := w.txWait
-		if !w.copies {
+		if !w.anyPool {
 			if b = w.ownCopy(b); b == nil {
 				break
 			}

@@ -22,16 +22,16 @@ const (
 // Worker is one share-nothing instance of the stack: a queue, or a share of another worker's, and the flows that steering gives it.
 // Nothing but its own goroutine touches it, except through the inbox, the engine's mailbox and do.
 type Worker struct {
-	index  int
-	stack  *Stack
-	queue  pmd.Queue // nil: frames come from and go to the worker that owns the queue
-	owner  *Worker   // the worker that owns the queue; w itself if it has one
-	pool   *pmd.Pool
-	fifo   *pmd.Fifo
-	copies bool // the port is done with a frame when it has taken it
-	rx     [burst]*pmd.Buf
-	clock  Clock
-	now    plugins.Time
+	index   int
+	stack   *Stack
+	queue   pmd.Queue // nil: frames come from and go to the worker that owns the queue
+	owner   *Worker   // the worker that owns the queue; w itself if it has one
+	pool    *pmd.Pool
+	fifo    *pmd.Fifo
+	anyPool bool // the port takes frames of any pool
+	rx      [burst]*pmd.Buf
+	clock   Clock
+	now     plugins.Time
 
 	engine   *tcp.Engine
 	neigh    *neigh.Cache
