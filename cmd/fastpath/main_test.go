@@ -122,34 +122,34 @@ func TestExamplesHaveModules(t *testing.T) {
 	}
 }
 
-// daemon answers as a running daemon would.
-type daemon struct{ control.Handler }
+// fakeDaemon answers as a running daemon would.
+type fakeDaemon struct{ control.Handler }
 
-func (daemon) Info(context.Context) (*control.Info, error) {
+func (fakeDaemon) Info(context.Context) (*control.Info, error) {
 	return &control.Info{PID: 42, Version: "v0.1.0", Config: "/etc/fastpath.toml", StartUnixNS: 1_700_000_000e9}, nil
 }
 
-func (daemon) SS(_ context.Context, r control.SSRequest) (*control.SSReply, error) {
+func (fakeDaemon) SS(_ context.Context, r control.SSRequest) (*control.SSReply, error) {
 	// Echoes the request, so that the test sees how flags arrive.
 	return &control.SSReply{Conns: []control.Conn{{State: strings.Join(r.States, "+"), Cong: fmt.Sprintf("%v|%v|%d|%d|%d", r.Local, r.Peer, r.LocalPort, r.PeerPort, r.Limit)}}}, nil
 }
 
-func (daemon) Modules(context.Context) (*control.ModulesReply, error) {
+func (fakeDaemon) Modules(context.Context) (*control.ModulesReply, error) {
 	return &control.ModulesReply{Modules: []control.Module{{Kind: "cong", Name: "bbr", Placement: "process", State: control.ModuleActive, PID: 7}}}, nil
 }
 
-func (daemon) Swap(_ context.Context, r control.SwapRequest) (*control.SwapReply, error) {
+func (fakeDaemon) Swap(_ context.Context, r control.SwapRequest) (*control.SwapReply, error) {
 	if r.Name != "cdg" {
 		return nil, control.Refuse("%s %s: the file has the wrong checksum; bbr stays", r.Kind, r.Name)
 	}
 	return &control.SwapReply{Kind: r.Kind, From: "bbr", To: r.Name, Flows: 3, Workers: 1, GapNS: 12_000}, nil
 }
 
-func (daemon) Stat(context.Context) (*control.StatReply, error) {
+func (fakeDaemon) Stat(context.Context) (*control.StatReply, error) {
 	return &control.StatReply{Counters: map[string]uint64{"TcpZero": 0, "TcpOne": 1}}, nil
 }
 
-func (daemon) Events(_ context.Context, r control.EventsRequest, emit func(control.Event) error) error {
+func (fakeDaemon) Events(_ context.Context, r control.EventsRequest, emit func(control.Event) error) error {
 	for i := range max(r.Last, 2) {
 		if err := emit(control.Event{Seq: uint64(i + 1), Kind: control.EventSwap, Message: fmt.Sprint("event ", i+1)}); err != nil {
 			return err
@@ -159,7 +159,7 @@ func (daemon) Events(_ context.Context, r control.EventsRequest, emit func(contr
 }
 
 // Capture emits SYNs to ports 1, 2, … of two interfaces, as the request asks.
-func (daemon) Capture(_ context.Context, r control.CaptureRequest, emit func(control.Frame) error) (*control.CaptureSummary, error) {
+func (fakeDaemon) Capture(_ context.Context, r control.CaptureRequest, emit func(control.Frame) error) (*control.CaptureSummary, error) {
 	filter, err := capture.Parse(r.Filter)
 	if err != nil {
 		return nil, err
@@ -196,7 +196,7 @@ func syn(port int) []byte {
 func startDaemon(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "s")
-	s, err := control.Listen(path, daemon{}, slog.New(slog.DiscardHandler))
+	s, err := control.Listen(path, fakeDaemon{}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

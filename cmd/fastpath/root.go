@@ -17,7 +17,7 @@ func newRoot() *cobra.Command {
 		Args:          cobra.NoArgs,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	root.AddCommand(newCheck(), newCtl(), newVersion())
+	root.AddCommand(newRun(), newCheck(), newCtl(), newPlugin(), newVersion())
 	return root
 }
 

@@ -110,16 +110,17 @@ func (r *EventsRequest) check() error {
 
 // Kinds of Event.
 const (
-	EventStart   = "start"    // the daemon serves
-	EventStop    = "stop"     // the daemon drains
-	EventSwap    = "swap"     // flows went to another module by request
-	EventLate    = "late"     // a module is late, its flows went to the fallback
-	EventDead    = "dead"     // a module died, or was killed
-	EventRestart = "restart"  // a module is started again
-	EventReturn  = "return"   // flows went back to a module
-	EventGivenUp = "given_up" // a module is not started again
-	EventMemory  = "memory"   // the memory budget entered another level
-	EventLink    = "link"     // a port's link went up or down
+	EventStart    = "start"    // the daemon serves
+	EventStop     = "stop"     // the daemon drains
+	EventSwap     = "swap"     // flows went to another module by request
+	EventLate     = "late"     // a module is late, its flows went to the fallback
+	EventDead     = "dead"     // a module died, or was killed
+	EventFallback = "fallback" // the flows of a module that died are with the fallback
+	EventRestart  = "restart"  // a module is started again
+	EventReturn   = "return"   // flows went back to a module
+	EventGivenUp  = "given_up" // a module is not started again
+	EventMemory   = "memory"   // the memory budget entered another level
+	EventLink     = "link"     // a port's link went up or down
 )
 
 // Event is something that an operator wants to know.

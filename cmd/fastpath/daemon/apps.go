@@ -1,0 +1,65 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/fastpath-tcp/fastpath/cmd/fastpath/apps"
+)
+
+// app is a running [[app]].
+type app struct {
+	apps.App
+	name  string
+	ended chan struct{}
+}
+
+// startApps makes all applications listen and serve.
+func (d *Daemon) startApps(ctx context.Context) error {
+	d.network = &network{ports: d.ports, backlog: d.conf.TCP.Backlog, keepAlive: d.conf.TCP.KeepAlive}
+	d.onStop(func() error { // for a start that fails half way; after drain there is nothing left to do
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		d.stopApps(ctx)
+		return nil
+	})
+	for i, c := range d.conf.Apps {
+		a, err := apps.New(c, d.network, d.log)
+		if err != nil {
+			return fmt.Errorf("app[%d] %q: %w", i, c.Name, err)
+		}
+		l, err := d.network.Listen(ctx, c.Listen)
+		if err != nil {
+			return fmt.Errorf("app[%d] %q: %w", i, c.Name, err)
+		}
+		run := &app{App: a, name: c.Name, ended: make(chan struct{})}
+		d.apps = append(d.apps, run)
+		go func() {
+			defer close(run.ended)
+			if err := a.Serve(l); err != nil {
+				select {
+				case d.failed <- fmt.Errorf("app %q: %w", c.Name, err):
+				default: // another one is the reason for the end
+				}
+			}
+		}()
+		d.log.Info("listening", "app", c.Name, "kind", c.Kind, "addr", c.Listen)
+	}
+	return nil
+}
+
+// stopApps stops the listeners, and returns when the last connection is closed, or reset because ctx has ended.
+func (d *Daemon) stopApps(ctx context.Context) {
+	var wg sync.WaitGroup
+	for _, a := range d.apps {
+		wg.Go(func() {
+			if err := a.Shutdown(ctx); err != nil && ctx.Err() == nil {
+				d.log.Warn("stopping", "app", a.name, "err", err)
+			}
+			<-a.ended
+		})
+	}
+	wg.Wait()
+	d.apps = nil
+}

@@ -1,0 +1,124 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/fastpath-tcp/fastpath/plugins"
+	"github.com/fastpath-tcp/fastpath/plugins/host"
+	"github.com/fastpath-tcp/fastpath/stack"
+)
+
+// engine makes one host.Engine of the stacks of all ports: their workers count through, and a module has one index though each stack
+// may hold it at another.
+type engine struct {
+	stacks  []*stack.Stack
+	workers int
+
+	mu      sync.Mutex
+	modules [plugins.NumKinds][][]int // by index: the index in each stack; nil if free
+}
+
+var (
+	_ host.Engine      = (*engine)(nil)
+	_ host.FlowCounter = (*engine)(nil)
+)
+
+// newEngine starts with what each stack begins with: one module of each kind, at index 0.
+func newEngine(stacks []*stack.Stack) *engine {
+	e := &engine{stacks: stacks}
+	for _, s := range stacks {
+		e.workers += s.Workers()
+	}
+	for k := range e.modules {
+		e.modules[k] = [][]int{make([]int, len(stacks))}
+	}
+	return e
+}
+
+// Workers implements host.Engine.
+func (e *engine) Workers() int { return e.workers }
+
+// Attach implements host.Engine.
+func (e *engine) Attach(k plugins.Kind, name string, perWorker []any) (int, error) {
+	if len(perWorker) != e.workers {
+		return 0, fmt.Errorf("module %s has %d instances for %d workers", name, len(perWorker), e.workers)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	at := make([]int, 0, len(e.stacks))
+	for i, s := range e.stacks {
+		j, err := s.Attach(k, name, perWorker[:s.Workers()])
+		if err != nil {
+			for p := range i {
+				err = errors.Join(err, e.stacks[p].Detach(k, at[p]))
+			}
+			return 0, err
+		}
+		perWorker = perWorker[s.Workers():]
+		at = append(at, j)
+	}
+	for i, m := range e.modules[k] {
+		if m == nil {
+			e.modules[k][i] = at
+			return i, nil
+		}
+	}
+	e.modules[k] = append(e.modules[k], at)
+	return len(e.modules[k]) - 1, nil
+}
+
+// Use implements host.Engine.
+func (e *engine) Use(k plugins.Kind, index int, newOnly bool) (r plugins.SwapReport, err error) {
+	err = e.each(k, index, func(s *stack.Stack, i int) error {
+		one, err := s.Use(k, i, newOnly)
+		r.Flows += one.Flows
+		r.Gap = max(r.Gap, one.Gap)
+		return err
+	})
+	return r, err
+}
+
+// Detach implements host.Engine.
+func (e *engine) Detach(k plugins.Kind, index int) error {
+	err := e.each(k, index, func(s *stack.Stack, i int) error { return s.Detach(k, i) })
+	if err == nil {
+		e.mu.Lock()
+		e.modules[k][index] = nil
+		e.mu.Unlock()
+	}
+	return err
+}
+
+// SetFallback implements host.Engine.
+func (e *engine) SetFallback(k plugins.Kind, index int) error {
+	return e.each(k, index, func(s *stack.Stack, i int) error { return s.SetFallback(k, i) })
+}
+
+// Flows implements host.FlowCounter.
+func (e *engine) Flows(k plugins.Kind, index int) (n int) {
+	_ = e.each(k, index, func(s *stack.Stack, i int) error { // an index that is gone has no flows
+		n += s.Flows(k, i)
+		return nil
+	})
+	return n
+}
+
+// each calls f with every stack and the module's index there.
+func (e *engine) each(k plugins.Kind, index int, f func(*stack.Stack, int) error) error {
+	e.mu.Lock()
+	var at []int
+	if index >= 0 && index < len(e.modules[k]) {
+		at = e.modules[k][index]
+	}
+	e.mu.Unlock()
+	if at == nil {
+		return fmt.Errorf("no %v module with index %d", k, index)
+	}
+	var errs []error
+	for i, s := range e.stacks {
+		errs = append(errs, f(s, at[i]))
+	}
+	return errors.Join(errs...)
+}

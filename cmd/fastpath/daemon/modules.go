@@ -1,0 +1,225 @@
+package daemon
+
+import (
+	"cmp"
+	"context"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/fastpath-tcp/fastpath/cmd/fastpath/control"
+	"github.com/fastpath-tcp/fastpath/conf"
+	"github.com/fastpath-tcp/fastpath/plugins"
+	"github.com/fastpath-tcp/fastpath/plugins/builtin"
+	"github.com/fastpath-tcp/fastpath/plugins/host"
+)
+
+// startModules starts the configured modules and gives them the flows. The built-in ones that the stacks began with then go.
+func (d *Daemon) startModules(ctx context.Context) (err error) {
+	c := &d.conf.Modules
+	hc := host.Config{Engine: d.engine, Log: d.log, PluginDir: c.PluginDir, Seed: rand.Uint64()}
+	for k := range plugins.NumKinds {
+		u := c.Kind(k)
+		hc.Use = append(hc.Use, host.Use{
+			Spec: d.spec(k, u.Use, &u.Binary), Fallback: u.Fallback, Guard: host.Guard{Late: u.Late.D(), Dead: u.Dead.D()},
+			Restart: host.Restart{Min: u.RestartMin.D(), Max: u.RestartMax.D(), Limit: u.RestartLimit, Window: u.RestartWindow.D()},
+		})
+	}
+	for i := range d.conf.Standing {
+		m := &d.conf.Standing[i]
+		k, err := plugins.ParseKind(m.Kind)
+		if err != nil {
+			return err
+		}
+		hc.Standing = append(hc.Standing, d.spec(k, m.Name, &m.Binary))
+	}
+	if d.modules, err = host.New(hc); err != nil {
+		return err
+	}
+	d.names = &moduleNames{late: map[string]uint64{}, dead: map[string]bool{}}
+	for k := range plugins.NumKinds {
+		d.names.active[k] = c.Kind(k).Use
+	}
+	d.modules.OnEvent(d.moduleEvent)
+	if err := d.modules.Start(ctx); err != nil { // cleans up after itself
+		return err
+	}
+	d.onStop(d.modules.Close)
+	for k := range plugins.NumKinds {
+		if err := d.engine.Detach(k, 0); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (d *Daemon) spec(k plugins.Kind, name string, b *conf.Binary) host.Spec {
+	s := host.Spec{Kind: k, Name: name, Path: b.Path, SHA256: string(b.SHA256), AllowUnpinned: b.AllowUnpinned, Params: d.params(k, name, b.Params)}
+	if b.Placement == conf.PlacementProcess {
+		s.Placement = host.Process
+	}
+	return s
+}
+
+// moduleNames is what the manager's events say about modules beyond its list.
+type moduleNames struct {
+	mu     sync.Mutex
+	active [plugins.NumKinds]string
+	late   map[string]uint64 // times that "kind/name" was late
+	dead   map[string]bool   // "kind/name" has died and not been started again
+}
+
+func (n *moduleNames) current(k plugins.Kind) string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.active[k]
+}
+
+func (n *moduleNames) lates(k plugins.Kind, name string) uint64 {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.late[k.String()+"/"+name]
+}
+
+// moduleEvent passes on an event of the manager. It is called with the manager's lock held.
+func (d *Daemon) moduleEvent(e host.Event) {
+	n, id := d.names, e.Kind.String()+"/"+e.Name
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	fields := []any{"kind", e.Kind, "module", e.Name}
+	if e.PID != 0 {
+		fields = append(fields, "pid", e.PID)
+	}
+	if e.Detail != "" {
+		fields = append(fields, "detail", e.Detail)
+	}
+	moved := append(slices.Clone(fields), "flows", e.Flows, "took_ns", int64(e.Took))
+	switch e.What {
+	case host.Swapped:
+		d.events.add(control.EventSwap, id+" serves "+plural(e.Flows, "flow")+", was "+n.active[e.Kind],
+			append(fields, "from", n.active[e.Kind], "flows", e.Flows, "gap_ns", int64(e.Took))...)
+		n.active[e.Kind] = e.Name
+	case host.WentLate:
+		n.late[id]++
+		d.events.add(control.EventLate, id+" is late, its flows are with the fallback", fields...)
+	case host.CameBack:
+		d.events.add(control.EventReturn, id+" is in time again after "+e.Took.String(), moved...)
+	case host.Crashed:
+		n.dead[id] = true
+		d.events.add(control.EventDead, id+" died: "+e.Detail, fields...)
+	case host.FellBack:
+		d.events.add(control.EventFallback, id+": its flows are with "+e.Detail+" after "+e.Took.String(), moved...)
+	case host.Started:
+		if n.dead[id] {
+			delete(n.dead, id)
+			d.events.add(control.EventRestart, id+" is started again", fields...)
+		}
+	case host.Recovered:
+		d.events.add(control.EventReturn, id+" serves "+plural(e.Flows, "flow")+" again "+e.Took.String()+" after its death", moved...)
+	case host.GaveUp:
+		d.events.add(control.EventGivenUp, id+" is not started again: "+e.Detail, fields...)
+	}
+}
+
+func plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return strconv.Itoa(n) + " " + what + "s"
+}
+
+// Modules implements control.Handler.
+func (d *Daemon) Modules(context.Context) (*control.ModulesReply, error) {
+	list := d.modules.List()
+	fallback := map[plugins.Kind]string{}
+	for _, s := range list {
+		if s.Role == "fallback" {
+			fallback[s.Kind] = s.Name
+		}
+	}
+	r := &control.ModulesReply{Modules: []control.Module{}}
+	for i := range list {
+		r.Modules = append(r.Modules, d.module(&list[i], fallback[list[i].Kind]))
+	}
+	slices.SortStableFunc(r.Modules, func(a, b control.Module) int {
+		ka, _ := plugins.ParseKind(a.Kind)
+		kb, _ := plugins.ParseKind(b.Kind)
+		return cmp.Or(cmp.Compare(ka, kb), cmp.Compare(a.Name, b.Name))
+	})
+	return r, nil
+}
+
+func (d *Daemon) module(s *host.Status, fallback string) control.Module {
+	m := control.Module{
+		Kind: s.Kind.String(), Name: s.Name, Version: s.Version, Placement: s.Placement.String(), State: moduleState(s), PID: s.PID,
+		Flows: max(s.Flows, 0), Restarts: s.Restarts, SHA256: s.SHA256, Fallback: fallback, LateCount: d.names.lates(s.Kind, s.Name),
+		Events: s.Stats.Events, Commands: s.Stats.Commands, BadCommands: s.Stats.Stale, LastError: s.Trouble, Params: []control.Param{},
+	}
+	if s.Role == "fallback" {
+		m.Fallback, m.LateCount = "", 0
+	}
+	own, path := d.configured(s.Kind, s.Name)
+	if path {
+		m.Path = s.Path
+	}
+	if e, ok := builtin.Find(s.Kind, s.Name); ok {
+		for _, p := range e.Info.Params {
+			v, set := own[p.Name]
+			if !set {
+				v = p.Default
+			}
+			m.Params = append(m.Params, control.Param{Name: p.Name, Type: p.Type, Unit: p.Unit, Default: p.Default, Value: v, Doc: p.Doc})
+		}
+	}
+	return m
+}
+
+// configured returns the parameters that a module was given, and whether it has a binary of its own.
+func (d *Daemon) configured(k plugins.Kind, name string) (plugins.Params, bool) {
+	b := conf.Binary{Placement: conf.PlacementProcess} // of a swap to a module that the configuration does not mention
+	if u := d.conf.Modules.Kind(k); u.Use == name {
+		b = u.Binary
+	}
+	for i := range d.conf.Standing {
+		if m := &d.conf.Standing[i]; m.Kind == k.String() && m.Name == name {
+			b = m.Binary
+		}
+	}
+	return d.params(k, name, b.Params), b.File(d.conf.Modules.PluginDir, k, name) != ""
+}
+
+func moduleState(s *host.Status) string {
+	switch {
+	case s.State == "failed":
+		return control.ModuleGivenUp
+	case s.State == "restarting" && s.Trouble == "":
+		return control.ModuleStarting
+	case s.State == "restarting", s.State == "dead":
+		return control.ModuleDead
+	case s.State == "late":
+		return control.ModuleLate
+	case s.Role == "active":
+		return control.ModuleActive
+	case s.Role == "fallback" && s.Flows > 0:
+		return control.ModuleFallback
+	}
+	return control.ModuleStandby
+}
+
+// Swap implements control.Handler.
+func (d *Daemon) Swap(ctx context.Context, r control.SwapRequest) (*control.SwapReply, error) {
+	began := time.Now()
+	k, err := plugins.ParseKind(r.Kind)
+	if err != nil {
+		return nil, control.Refuse("%v", err)
+	}
+	from := d.names.current(k)
+	rep, err := d.modules.Swap(ctx, k, r.Name, false)
+	if err != nil {
+		return nil, control.Refuse("%v", err)
+	}
+	return &control.SwapReply{Kind: r.Kind, From: from, To: r.Name, Flows: rep.Flows, Workers: d.engine.Workers(),
+		GapNS: int64(rep.Gap), TookNS: int64(time.Since(began))}, nil
+}

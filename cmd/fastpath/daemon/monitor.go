@@ -1,0 +1,60 @@
+package daemon
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/fastpath-tcp/fastpath/cmd/fastpath/control"
+)
+
+// monitorEvery is how often links and the memory budget are looked at.
+const monitorEvery = 200 * time.Millisecond
+
+// startMonitor has changes of links and of the memory budget's level become events.
+func (d *Daemon) startMonitor() {
+	stop, ended := make(chan struct{}), make(chan struct{})
+	d.onStop(func() error {
+		close(stop)
+		<-ended
+		return nil
+	})
+	up := make([]bool, len(d.ports))
+	for i, p := range d.ports {
+		up[i] = p.trace.LinkUp()
+	}
+	level := d.budget.Level()
+	go func() {
+		defer close(ended)
+		tick := time.NewTicker(monitorEvery)
+		defer tick.Stop()
+		for {
+			select {
+			case <-stop:
+				return
+			case <-tick.C:
+			}
+			for i, p := range d.ports {
+				if now := p.trace.LinkUp(); now != up[i] {
+					up[i] = now
+					d.linkEvent(p.conf.Name, now)
+				}
+			}
+			if now := d.budget.Level(); now != level {
+				used := d.budget.Used()
+				d.events.add(control.EventMemory, fmt.Sprintf("memory: %v, was %v, with %d bytes in use", now, level, used),
+					"level", now, "from", level, "used_bytes", used)
+				d.log.Warn("memory", "level", now.String(), "from", level.String(), "used", used)
+				level = now
+			}
+		}
+	}()
+}
+
+func (d *Daemon) linkEvent(port string, up bool) {
+	state := "down"
+	if up {
+		state = "up"
+	}
+	d.events.add(control.EventLink, fmt.Sprintf("link of port %s is %s", port, state), "port", port, "state", state)
+	d.log.Warn("link", "port", port, "state", state)
+}

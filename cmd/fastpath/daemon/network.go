@@ -1,0 +1,191 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+
+	"github.com/fastpath-tcp/fastpath/cmd/fastpath/apps"
+	"github.com/fastpath-tcp/fastpath/stack/sock"
+)
+
+// network is the stacks of all ports as applications see them.
+type network struct {
+	ports     []*port
+	backlog   int
+	keepAlive bool
+
+	mu        sync.Mutex
+	listeners []*listener
+}
+
+var _ apps.Network = (*network)(nil)
+
+// listener is a listener on one stack.
+type listener struct {
+	*sock.Listener
+	net  *network
+	port *port
+}
+
+// Listen implements apps.Network. An unspecified address means all ports.
+func (n *network) Listen(_ context.Context, addr netip.AddrPort) (net.Listener, error) {
+	var ls []*listener
+	for _, p := range n.ports {
+		if !addr.Addr().IsUnspecified() && !slices.ContainsFunc(p.conf.Addresses, func(x netip.Prefix) bool { return x.Addr() == addr.Addr() }) {
+			continue
+		}
+		l, err := sock.ListenAddr(p.stack, addr, n.backlog)
+		if err != nil {
+			for _, l := range ls {
+				l.Close()
+			}
+			return nil, err
+		}
+		ls = append(ls, &listener{l, n, p})
+	}
+	if len(ls) == 0 {
+		return nil, &net.OpError{Op: "listen", Net: "tcp", Addr: net.TCPAddrFromAddrPort(addr), Err: errors.New("no port has this address")}
+	}
+	n.mu.Lock()
+	n.listeners = append(n.listeners, ls...)
+	n.mu.Unlock()
+	if len(ls) == 1 {
+		return ls[0], nil
+	}
+	return newMulti(ls), nil
+}
+
+// all returns the open listeners.
+func (n *network) all() []*listener {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return slices.Clone(n.listeners)
+}
+
+// Accept implements net.Listener.
+func (l *listener) Accept() (net.Conn, error) {
+	c, err := l.AcceptConn()
+	if err != nil {
+		return nil, err
+	}
+	return c, l.net.prepare(c)
+}
+
+// Close implements net.Listener.
+func (l *listener) Close() error {
+	l.net.mu.Lock()
+	l.net.listeners = slices.DeleteFunc(l.net.listeners, func(x *listener) bool { return x == l })
+	l.net.mu.Unlock()
+	return l.Listener.Close()
+}
+
+// prepare gives a new connection the options that the configuration wants.
+func (n *network) prepare(c *sock.Conn) error {
+	if n.keepAlive {
+		return c.SetKeepAlive(true)
+	}
+	return nil
+}
+
+// Dial implements apps.Network, over the port in whose network addr lies, else over one that has a gateway.
+func (n *network) Dial(ctx context.Context, addr netip.AddrPort) (net.Conn, error) {
+	p := n.route(addr.Addr())
+	if p == nil {
+		return nil, &net.OpError{Op: "dial", Net: "tcp", Addr: net.TCPAddrFromAddrPort(addr), Err: fmt.Errorf("no port reaches %v", addr.Addr())}
+	}
+	d := sock.Dialer{Stack: p.stack}
+	c, err := d.DialAddr(ctx, addr)
+	if err != nil {
+		return nil, err
+	}
+	return c, n.prepare(c)
+}
+
+func (n *network) route(a netip.Addr) (best *port) {
+	bits := -1
+	for _, p := range n.ports {
+		for _, x := range p.conf.Addresses {
+			if x.Contains(a) && x.Bits() > bits {
+				best, bits = p, x.Bits()
+			}
+		}
+		if best == nil && p.conf.Gateway.IsValid() {
+			best = p
+		}
+	}
+	return best
+}
+
+// multi accepts from listeners on several stacks.
+type multi struct {
+	ls     []*listener
+	conns  chan net.Conn
+	errs   chan error
+	closed chan struct{}
+	once   sync.Once
+	wg     sync.WaitGroup
+}
+
+func newMulti(ls []*listener) *multi {
+	m := &multi{ls: ls, conns: make(chan net.Conn), errs: make(chan error), closed: make(chan struct{})}
+	for _, l := range ls {
+		m.wg.Go(func() { m.accept(l) })
+	}
+	return m
+}
+
+func (m *multi) accept(l *listener) {
+	for {
+		c, err := l.AcceptConn()
+		if err != nil {
+			select {
+			case m.errs <- err:
+				continue
+			case <-m.closed:
+				return
+			}
+		}
+		_ = m.ls[0].net.prepare(c) // of a connection that has just ended: reading it tells
+		select {
+		case m.conns <- c:
+		case <-m.closed:
+			_ = c.Abort() // the error says that it is closed already
+			return
+		}
+	}
+}
+
+// Accept implements net.Listener.
+func (m *multi) Accept() (net.Conn, error) {
+	select {
+	case c := <-m.conns:
+		return c, nil
+	case err := <-m.errs:
+		return nil, err
+	case <-m.closed:
+		return nil, &net.OpError{Op: "accept", Net: "tcp", Addr: m.Addr(), Err: net.ErrClosed}
+	}
+}
+
+// Addr implements net.Listener.
+func (m *multi) Addr() net.Addr { return m.ls[0].Addr() }
+
+// Close implements net.Listener.
+func (m *multi) Close() error {
+	err := net.ErrClosed
+	m.once.Do(func() {
+		close(m.closed)
+		var errs []error
+		for _, l := range m.ls {
+			errs = append(errs, l.Close())
+		}
+		m.wg.Wait()
+		err = errors.Join(errs...)
+	})
+	return err
+}

@@ -1,0 +1,106 @@
+package daemon
+
+import (
+	"context"
+	"net/netip"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/fastpath-tcp/fastpath/cmd/fastpath/control"
+	"github.com/fastpath-tcp/fastpath/cong"
+	"github.com/fastpath-tcp/fastpath/plugins"
+	"github.com/fastpath-tcp/fastpath/plugins/builtin"
+	"github.com/fastpath-tcp/fastpath/stack/tcp"
+)
+
+// Info implements control.Handler.
+func (d *Daemon) Info(context.Context) (*control.Info, error) {
+	return &control.Info{PID: os.Getpid(), Version: d.opts.Version, Config: d.opts.Config, StartUnixNS: d.started.UnixNano()}, nil
+}
+
+// SS implements control.Handler.
+func (d *Daemon) SS(_ context.Context, r control.SSRequest) (*control.SSReply, error) {
+	reply := &control.SSReply{TimeUnixNS: time.Now().UnixNano(), Conns: []control.Conn{}}
+	add := func(c control.Conn) {
+		switch {
+		case !r.Match(c.State, c.Local, c.Peer):
+		case r.Limit > 0 && len(reply.Conns) >= r.Limit:
+			reply.Omitted++
+		default:
+			reply.Conns = append(reply.Conns, c)
+		}
+	}
+	for _, l := range d.network.all() {
+		if ap, err := netip.ParseAddrPort(l.Addr().String()); err == nil {
+			add(control.Conn{State: control.StateListen, Local: ap, Peer: netip.AddrPortFrom(netip.IPv4Unspecified(), 0), Worker: l.port.first,
+				RecvQBytes: uint64(l.Pending()), SendQBytes: uint64(d.conf.TCP.Backlog)})
+		}
+	}
+	for _, p := range d.ports {
+		conns := p.stack.Conns()
+		for i := range conns {
+			c := conn(&conns[i])
+			c.Worker += p.first
+			c.PMTUBytes = uint32(min(p.conf.MTU, p.trace.Info().MTU))
+			add(c)
+		}
+	}
+	return reply, nil
+}
+
+// conn turns the stack's snapshot of a connection into what ss(8) shows.
+func conn(i *tcp.Info) control.Conn {
+	mss := max(i.MSS, 1)
+	c := control.Conn{
+		State: i.State, Local: i.Local, Peer: i.Remote, Worker: i.Worker, Slot: i.Flow.Slot, Gen: i.Flow.Gen,
+		RecvQBytes: i.RecvQueue, SendQBytes: i.SendQueue, Rtx: i.Rtx, Pace: i.Pace, Cong: i.Cong,
+		Timestamps: i.Timestamps, SACK: i.SACK, WScale: i.SndScale|i.RcvScale != 0, SndWScale: i.SndScale, RcvWScale: i.RcvScale,
+		RTONS: int64(i.RTO), Backoff: int(i.Backoff), SRTTNS: int64(i.RTT), RTTVarNS: int64(i.RTTVar), MinRTTNS: int64(i.MinRTT), ATONS: int64(i.ATO),
+		MSSBytes: i.MSS, RcvMSSBytes: i.RcvMSS, AdvMSSBytes: i.AdvMSS, CwndBytes: i.Cwnd, SsthreshBytes: i.Ssthresh,
+		SentBytes: i.BytesSent, RetransBytes: i.Counts.BytesRetrans, AckedBytes: i.BytesAcked, ReceivedBytes: i.BytesReceived,
+		SegsOut: uint64(i.Counts.SegsOut), SegsIn: uint64(i.Counts.SegsIn), DataSegsOut: uint64(i.Counts.DataSegsOut), DataSegsIn: uint64(i.Counts.DataSegsIn),
+		CongInfo: congInfo(i), LastSndNS: int64(min(i.LastSend, i.Age)), LastRcvNS: int64(min(i.LastRecv, i.Age)),
+		DeliveryBPS: bps(i.DeliveryRate), PacingBPS: bps(i.PacingRate), MaxPacingBPS: bps(i.MaxRate),
+		DeliveredBytes: i.BytesAcked + uint64(i.Sacked), AppLimited: i.DeliveryAppLimited, BusyNS: int64(i.Counts.Busy),
+		Unacked: uint32(i.Unacked), RetransTotal: uint64(i.Counts.Retrans), Lost: (i.Lost + mss - 1) / mss, Sacked: (i.Sacked + mss - 1) / mss,
+		DSACKDups: uint64(i.Counts.DSACKs), InFlightBytes: i.InFlight, NotSentBytes: i.NotSent, RcvOOOSegs: uint64(i.Counts.OOO),
+		SndWndBytes: uint64(i.SndWnd), RcvWndBytes: uint64(i.RcvWnd),
+	}
+	if i.Ssthresh == cong.InfiniteSsthresh {
+		c.SsthreshBytes = 0
+	}
+	if i.RTT > 0 {
+		c.SendBPS = bps(cong.MulDiv(uint64(i.Cwnd), uint64(time.Second), uint64(i.RTT)))
+	}
+	if i.Timer != "" {
+		c.Timer = &control.Timer{Kind: i.Timer, ExpiresInNS: int64(i.TimerIn)}
+	}
+	return c
+}
+
+// bps turns a rate in bytes/s into one in bit/s. Unlimited is 0.
+func bps(rate uint64) uint64 {
+	if rate == plugins.Unlimited {
+		return 0
+	}
+	return rate * 8
+}
+
+// congInfo is the congestion control's own state, as its Describe writes it: "bbr:(bw:1bps,mode:startup)".
+func congInfo(i *tcp.Info) (fs []control.Figure) {
+	e, ok := builtin.Find(plugins.Cong, i.Cong)
+	if !ok || e.Describe == nil {
+		return nil
+	}
+	text := e.Describe(i.CongAux, &cong.Decision{Cwnd: i.Cwnd, Ssthresh: i.Ssthresh, Rate: i.PacingRate, Aux: i.CongAux})
+	text, ok = strings.CutPrefix(text, i.Cong+":(")
+	if !ok {
+		return nil
+	}
+	for f := range strings.SplitSeq(strings.TrimSuffix(text, ")"), ",") {
+		name, value, _ := strings.Cut(f, ":")
+		fs = append(fs, control.Figure{Name: name, Value: value})
+	}
+	return fs
+}

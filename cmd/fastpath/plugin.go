@@ -1,0 +1,29 @@
+package main
+
+import (
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fastpath-tcp/fastpath/plugins"
+	"github.com/fastpath-tcp/fastpath/plugins/host"
+)
+
+func newPlugin() *cobra.Command {
+	return &cobra.Command{
+		Use:    "plugin KIND NAME",
+		Short:  "Serve a built-in module to the daemon that started this process",
+		Hidden: true,
+		Args:   cobra.ExactArgs(2),
+		RunE: func(_ *cobra.Command, args []string) error {
+			signal.Reset(os.Interrupt, syscall.SIGTERM) // a module is its host's, not the terminal's
+			kind, err := plugins.ParseKind(args[0])
+			if err != nil {
+				return err
+			}
+			return host.ServeBuiltin(kind, args[1])
+		},
+	}
+}
