@@ -148,7 +148,7 @@ func TestSeries(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := Point{TimeNS: 1, Flow: 2, State: "open", CwndBytes: 3, SsthreshBytes: 4, InFlightBytes: 5, SRTTNS: 6, MinRTTNS: 7, RTTNS: 8,
-		DeliveryBPS: 9, PacingBPS: 10, DeliveredBytes: 11, Retransmits: 12, Lost: 13}
+		DeliveryBPS: 9, PacingBPS: 10, DeliveredBytes: 11, Retransmits: 12, Lost: 13, QueueBytes: 14}
 	if err := s.Add(&p); err != nil {
 		t.Fatal(err)
 	}
@@ -160,7 +160,7 @@ func TestSeries(t *testing.T) {
 	}
 	header, rest, _ := strings.Cut(b.String(), "\n")
 	line, _, _ := strings.Cut(rest, "\n")
-	if line != "1,2,open,3,4,5,6,7,8,9,10,11,12,13" || strings.Count(header, ",") != strings.Count(line, ",") {
+	if line != "1,2,open,3,4,5,6,7,8,9,10,11,12,13,14" || strings.Count(header, ",") != strings.Count(line, ",") {
 		t.Errorf("%s\n%s", header, line)
 	}
 	// The columns stand in the order of the fields, and are named after them.

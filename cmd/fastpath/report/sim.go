@@ -40,13 +40,14 @@ type Flow struct {
 	Timeouts      int64  `json:"timeouts"`      // RTOs
 	Probes        int64  `json:"probes"`        // tail-loss probes
 	RTT           RTT    `json:"rtt"`
+	Transactions  RTT    `json:"transactions"`   // of a request/response flow: the times from request to response
 	CwndBytes     int64  `json:"cwnd_bytes"`     // at the end
 	CwndMaxBytes  int64  `json:"cwnd_max_bytes"` // the largest
 	SsthreshBytes int64  `json:"ssthresh_bytes"` // at the end; 0: none
 	Verified      bool   `json:"verified"`       // the receiver's bytes are the sender's
 }
 
-// RTT are the round-trip times that a sender measured.
+// RTT are the round-trip times that a sender measured, or the times that its application saw.
 type RTT struct {
 	Samples int64 `json:"samples"`
 	MinNS   int64 `json:"min_ns"`
@@ -143,11 +144,12 @@ type Point struct {
 	DeliveredBytes int64 // since the start
 	Retransmits    int64 // since the start
 	Lost           int64 // since the start
+	QueueBytes     int64 // that wait at the bottleneck of the flow's direction
 }
 
 // SeriesHeader is the first line of a time series in CSV.
 const SeriesHeader = "time_ns,flow,state,cwnd_bytes,ssthresh_bytes,in_flight_bytes,srtt_ns,min_rtt_ns,rtt_ns,delivery_bps,pacing_bps," +
-	"delivered_bytes,retransmits,lost\n"
+	"delivered_bytes,retransmits,lost,queue_bytes\n"
 
 // Series writes a time series as CSV, with a header line.
 type Series struct {
@@ -168,7 +170,7 @@ func (s *Series) Add(p *Point) error {
 	b = strconv.AppendInt(append(b, ','), int64(p.Flow), 10)
 	b = append(append(b, ','), p.State...)
 	for _, v := range [...]int64{p.CwndBytes, p.SsthreshBytes, p.InFlightBytes, p.SRTTNS, p.MinRTTNS, p.RTTNS, p.DeliveryBPS, p.PacingBPS,
-		p.DeliveredBytes, p.Retransmits, p.Lost} {
+		p.DeliveredBytes, p.Retransmits, p.Lost, p.QueueBytes} {
 		b = strconv.AppendInt(append(b, ','), v, 10)
 	}
 	s.buf = append(b, '\n')
