@@ -46,7 +46,7 @@ func TestAFPacket(t *testing.T) {
 	pmdtest.Run(t, func(t *testing.T) (a, b pmd.Port) {
 		v := veth(t)
 		return openOn(t, v.A, 0, "", Config{}), openOn(t, v.B, 1, "", Config{})
-	}, pmdtest.Options{TxRing: 16})
+	}, pmdtest.Options{TxRing: 8})
 }
 
 // TestAFPacketQueues spreads two queue pairs over a fanout group.
@@ -54,7 +54,7 @@ func TestAFPacketQueues(t *testing.T) {
 	pmdtest.Run(t, func(t *testing.T) (a, b pmd.Port) {
 		v := veth(t)
 		return openOn(t, v.A, 0, ",qpairs=2", Config{Queues: 2}), openOn(t, v.B, 1, ",qpairs=2", Config{Queues: 2})
-	}, pmdtest.Options{TxRing: 16})
+	}, pmdtest.Options{TxRing: 8})
 }
 
 // TestAFPacketNeverBlocks sends faster than a rate limit lets frames leave, so that they pile up in the kernel. The PMD by itself
@@ -125,5 +125,32 @@ func TestAFPacketLink(t *testing.T) {
 	}
 	if i := a.Info(); i.Driver != "dpdk:net_af_packet" || i.MAC.String() != v.A.MAC.String() || i.MTU != 1500 {
 		t.Errorf("%+v, want MAC %v", i, v.A.MAC)
+	}
+}
+
+// TestAFPacketDrops sends more than the receiver's ring holds: the kernel's count of lost frames is the port's.
+func TestAFPacketDrops(t *testing.T) {
+	v := veth(t)
+	a, b := openOn(t, v.A, 0, "", Config{}), openOn(t, v.B, 1, ",framecnt=64", Config{})
+	frame := make([]byte, 100)
+	copy(frame, b.Info().MAC)
+	for range 200 {
+		send(t, a, frame, nil)
+	}
+	if s := b.Stats(); s.RxDropped != 200-64 {
+		t.Errorf("%+v", s)
+	}
+	got := 0
+	rx := make([]*pmd.Buf, 64)
+	until(t, func() bool {
+		_, n := b.Queue(0).Poll(nil, rx)
+		for _, f := range rx[:n] {
+			b.Queue(0).Pool().Put(f)
+		}
+		got += n
+		return got == 64
+	})
+	if s := b.Stats(); s.RxDropped != 200-64 || s.RxFrames != 64 { // the kernel counts anew after each question
+		t.Errorf("%+v", s)
 	}
 }

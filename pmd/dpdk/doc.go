@@ -38,6 +38,18 @@
 // same call. What the PMD refuses waits there for the next Poll, so that TxRoom holds for every PMD. A transmitted buffer belongs
 // to DPDK until the PMD frees its mbuf.
 //
+// # Static programs
+//
+// With Debian 12's libdpdk-dev a program links fully statically, PMDs included, without environment variables. PMDs register
+// themselves, so the linker has to take all of their archives; net_pcap is left out for want of its libraries.
+//
+//	go build -tags dpdk,netgo,osusergo -ldflags "-linkmode external -extldflags '-static
+//	  -Wl,--whole-archive -lrte_bus_pci -lrte_bus_vdev -lrte_mempool_ring -lrte_net_af_packet -lrte_net_tap -lrte_net_virtio
+//	  -lrte_net_vhost -lrte_net_memif -lrte_net_null -lrte_net_ring -Wl,--no-whole-archive
+//	  -Wl,--start-group -lrte_vhost -lrte_cryptodev -lrte_dmadev -lrte_security -lrte_gso -lrte_hash -lrte_rcu -lrte_timer
+//	  -lrte_pci -lrte_ethdev -lrte_meter -lrte_net -lrte_mbuf -lrte_mempool -lrte_ring -lrte_eal -lrte_telemetry -lrte_kvargs
+//	  -lbsd -lmd -lnuma -lfdt -lm -Wl,--end-group'"
+//
 // # Wake descriptors
 //
 // Only net_af_packet has them. DPDK offers receive interrupts for net_virtio_user, but its driver has to be told in the port's

@@ -60,7 +60,7 @@ func TestTap(t *testing.T) {
 			t.Fatal(err)
 		}
 		return a, b
-	}, pmdtest.Options{TxRing: 16, Async: true, DropsUncounted: true})
+	}, pmdtest.Options{TxRing: 8, Async: true, DropsUncounted: true})
 }
 
 // namespace makes a network namespace.

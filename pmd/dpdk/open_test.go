@@ -33,7 +33,7 @@ func TestOpenErrors(t *testing.T) {
 		{"mtu", Config{Vdev: "net_af_packet0,iface=lo", MTU: 9000}, []string{"mtu = 9000", "DPDK: "}},
 		{"mtu range", Config{Vdev: "net_null0", MTU: 70000}, []string{"mtu = 70000", "between"}},
 		{"buffers", Config{Vdev: "net_ring0", Buffers: 100}, []string{"buffers = 100", "at least"}},
-		{"memory", Config{Vdev: "net_null0", Buffers: 1 << 20}, []string{"buffers = 1048576", "memory", "cannot allocate"}},
+		{"memory", Config{Vdev: "net_null0", Buffers: 1 << 20}, []string{"no memory for the buffers", "buffers = 1048576", "memory"}},
 		{"buffer size", Config{Vdev: "net_af_packet0,iface=lo", BufSize: 512}, []string{"buf_size = 512", "DPDK: ", "will not fit in mbuf"}},
 		{"ring", Config{Vdev: "net_null0", Ring: 40000}, []string{"ring = 40000"}},
 		{"mac", Config{Vdev: "net_null0", MAC: net.HardwareAddr{1, 0, 0, 0, 0, 1}}, []string{`mac = "01:00:00:00:00:01"`}},
