@@ -185,12 +185,26 @@ func sumFile(path string) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
+// hasInterface looks into /proc, not /sys: the former shows the interfaces of the process's own network namespace.
+func (k *checker) hasInterface(name string) bool {
+	b, err := os.ReadFile(filepath.Join(k.m.Root, "/proc/self/net/dev"))
+	if err != nil {
+		return true // the driver will tell
+	}
+	for line := range strings.Lines(string(b)) {
+		if n, _, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(n) == name {
+			return true
+		}
+	}
+	return false
+}
+
 // files checks what else the configuration names: interfaces, directories, captures.
 func (k *checker) files() {
 	for i, p := range k.c.Ports {
 		key := fmt.Sprintf("port[%d]", i)
 		if p.Driver == DriverAFPacket {
-			if _, err := os.Stat(filepath.Join(k.m.Root, "/sys/class/net", p.Interface)); err != nil {
+			if !k.hasInterface(p.Interface) {
 				k.err(key+".interface", "there is no interface %q: ip link", p.Interface)
 			}
 		}

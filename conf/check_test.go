@@ -83,7 +83,7 @@ func check(t *testing.T, m *Machine, text string) (errs, warnings string) {
 }
 
 func TestCheckCores(t *testing.T) {
-	root := tree(t, map[string]string{"sys/class/net/veth1/mtu": "1500"})
+	root := tree(t, map[string]string{"proc/self/net/dev": " veth1: 0 0\n"})
 	m := &Machine{Present: []int{0, 1, 2, 3}, Allowed: []int{0, 1, 2}, Isolated: []int{1}, NoHz: []int{1},
 		IRQs: map[int][]string{2: {"24 (eth0)", "25 (eth1)", "26 (a)", "27 (b)", "28 (c)"}}, Siblings: map[int][]int{1: {0, 1}}, Root: root}
 	text := port + "queues = 4\n"
@@ -107,7 +107,7 @@ f:19: worker[3].core: core 1 shares its execution units with core 0: isolate tha
 
 // TestCheckAdaptive: an adaptive worker shares its core by design, so there is nothing to warn of.
 func TestCheckAdaptive(t *testing.T) {
-	root := tree(t, map[string]string{"sys/class/net/veth1/mtu": "1500"})
+	root := tree(t, map[string]string{"proc/self/net/dev": " veth1: 0 0\n"})
 	errs, warnings := check(t, &Machine{Present: []int{0}, Allowed: []int{0}, Root: root}, port+"[[worker]]\ncore = 0")
 	if errs+warnings != "" {
 		t.Errorf("%s\n%s", errs, warnings)
@@ -115,7 +115,7 @@ func TestCheckAdaptive(t *testing.T) {
 }
 
 func TestCheckNoCoreLeft(t *testing.T) {
-	root := tree(t, map[string]string{"sys/class/net/veth1/mtu": "1500"})
+	root := tree(t, map[string]string{"proc/self/net/dev": " veth1: 0 0\n"})
 	errs, _ := check(t, &Machine{Present: []int{0}, Allowed: []int{0}, Root: root}, port+"[[worker]]\npoll = \"spin\"\ncore = 0")
 	if !strings.Contains(errs, "leave none of the 1 allowed cores") {
 		t.Errorf("errors: %s", errs)
@@ -124,7 +124,7 @@ func TestCheckNoCoreLeft(t *testing.T) {
 
 func TestCheckModules(t *testing.T) {
 	root := tree(t, map[string]string{
-		"sys/class/net/veth1/mtu": "1500", "plug/fastpath-cong-mine": "code", "plug/fastpath-cong-free": "code", "plug/other": "other"})
+		"proc/self/net/dev": " veth1: 0 0\n", "plug/fastpath-cong-mine": "code", "plug/fastpath-cong-free": "code", "plug/other": "other"})
 	sum := sha256.Sum256([]byte("code"))
 	good := hex.EncodeToString(sum[:])
 	text := port + fmt.Sprintf(`
@@ -171,7 +171,7 @@ placement = "process"
 }
 
 func TestCheckFiles(t *testing.T) {
-	root := tree(t, map[string]string{"file": ""})
+	root := tree(t, map[string]string{"file": "", "proc/self/net/dev": " lo: 0 0\n"})
 	errs, _ := check(t, &Machine{Root: root}, port+`
 [[port]]
 name = "d"

@@ -22,13 +22,24 @@ func Decode(file string, data []byte, v any) *Document {
 	return &Document{d}
 }
 
-// Overlay sets the keys of the table at path (names of tables, from the root) in the struct that v points to and leaves its other
-// fields. Decode has reported what is wrong with them.
-func (doc *Document) Overlay(v any, path ...string) {
-	table := doc.d.values
-	for _, name := range path {
-		table, _ = table[name].(map[string]any)
+// Overlay sets the keys of the table at path (names of tables and indexes of arrays, from the root) in the struct that v points to
+// and leaves its other fields. Decode has reported what is wrong with them.
+func (doc *Document) Overlay(v any, path ...any) {
+	var at any = doc.d.values
+	for _, step := range path {
+		switch step := step.(type) {
+		case string:
+			table, _ := at.(map[string]any)
+			at = table[step]
+		case int:
+			list, _ := at.([]any)
+			if step >= len(list) {
+				return
+			}
+			at = list[step]
+		}
 	}
+	table, _ := at.(map[string]any)
 	quiet := &document{file: doc.d.file, lines: doc.d.lines}
 	quiet.bind("", table, reflect.ValueOf(v).Elem())
 }
