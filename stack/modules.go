@@ -2,6 +2,7 @@ package stack
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/fastpath-tcp/fastpath/plugins"
 )
@@ -49,6 +50,16 @@ func (s *Stack) Use(k plugins.Kind, index int, newOnly bool) (r plugins.SwapRepo
 		return r, ErrClosed
 	}
 	return r, err
+}
+
+// SwapGap is the longest time, over all workers, that flows which the last Use moved to module index waited for its first answer;
+// meanwhile they keep their last window and rate. waiting means that some still do.
+func (s *Stack) SwapGap(k plugins.Kind, index int) (gap time.Duration, waiting bool) {
+	s.each(func(w *Worker) {
+		g, wait := w.engine.SwapGap(k, index)
+		gap, waiting = max(gap, g), waiting || wait
+	})
+	return gap, waiting
 }
 
 // Detach removes module index. Flows that it still serves go to the fallback first; afterwards no worker touches it.

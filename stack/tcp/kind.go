@@ -2,6 +2,7 @@ package tcp
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/fastpath-tcp/fastpath/cong"
 	"github.com/fastpath-tcp/fastpath/plugins"
@@ -26,6 +27,13 @@ type instance[E, C any] struct {
 	in      []E            // this turn's events
 	flows   int
 	demoted bool // its flows were moved to the fallback, because it is late or dead
+	gap     handover
+}
+
+// handover measures how long flows that were handed to a module by Use wait for its first answer.
+type handover struct {
+	since plugins.Time // 0 when it has answered
+	took  time.Duration
 }
 
 // kind is the set of modules that answer one of the three questions.
@@ -86,6 +94,9 @@ func (k *kind[E, C]) run(now plugins.Time) {
 		}
 		for {
 			n := in.mod.Poll(now, in.in, k.out)
+			if n > 0 && in.gap.since != 0 {
+				in.gap = handover{took: now.Sub(in.gap.since)}
+			}
 			in.in = in.in[:0]
 			for j := range k.out[:n] {
 				k.apply(i, &k.out[j])
@@ -152,7 +163,33 @@ func (e *Engine) Use(k plugins.Kind, i int, newOnly bool) (int, error) {
 	if newOnly {
 		return 0, nil
 	}
-	return e.move(k, -1, i), nil
+	n := e.move(k, -1, i)
+	*e.handover(k, i) = handover{}
+	if n > 0 {
+		e.handover(k, i).since = e.now
+	}
+	return n, nil
+}
+
+// SwapGap is how long the flows that the last Use moved to module i had to wait for its first answer, in whole turns; waiting means
+// that they still do.
+func (e *Engine) SwapGap(k plugins.Kind, i int) (gap time.Duration, waiting bool) {
+	if e.check(k, i) != nil {
+		return 0, false
+	}
+	h := e.handover(k, i)
+	return h.took, h.since != 0
+}
+
+func (e *Engine) handover(k plugins.Kind, i int) *handover {
+	switch k {
+	case plugins.Rtx:
+		return &e.rtx.insts[i].gap
+	case plugins.Pace:
+		return &e.pace.insts[i].gap
+	default:
+		return &e.cong.insts[i].gap
+	}
 }
 
 // Detach removes module i. Flows that it still serves go to the fallback.

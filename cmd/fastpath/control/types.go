@@ -90,9 +90,9 @@ type SwapReply struct {
 	Flows   int    `json:"flows"`
 	Workers int    `json:"workers"`
 	// GapNS is the longest time, over all workers, from the change of owner to the new module's first answer for a flow that was
-	// handed over; meanwhile the flows keep their last window and rate. 0 if there was no flow.
+	// handed over, in whole turns of the worker; meanwhile the flows keep their last window and rate. 0 if there was no flow.
 	GapNS  int64 `json:"gap_ns"`
-	TookNS int64 `json:"took_ns"` // from request to reply
+	TookNS int64 `json:"took_ns"` // from request until every worker has changed over, the start of a new process included
 }
 
 // EventsRequest are the arguments of OpEvents.

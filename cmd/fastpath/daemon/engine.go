@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/fastpath-tcp/fastpath/plugins"
 	"github.com/fastpath-tcp/fastpath/plugins/host"
@@ -18,6 +19,7 @@ type engine struct {
 
 	mu      sync.Mutex
 	modules [plugins.NumKinds][][]int // by index: the index in each stack; nil if free
+	inUse   [plugins.NumKinds]int
 }
 
 var (
@@ -77,6 +79,11 @@ func (e *engine) Use(k plugins.Kind, index int, newOnly bool) (r plugins.SwapRep
 		r.Gap = max(r.Gap, one.Gap)
 		return err
 	})
+	if err == nil {
+		e.mu.Lock()
+		e.inUse[k] = index
+		e.mu.Unlock()
+	}
 	return r, err
 }
 
@@ -103,6 +110,30 @@ func (e *engine) Flows(k plugins.Kind, index int) (n int) {
 		return nil
 	})
 	return n
+}
+
+// swapGap waits until the module at index has answered for flows that it was given, and returns the longest time that this took on any
+// worker. A flow without any traffic may need no answer: the wait ends after the time limit.
+func (e *engine) swapGap(k plugins.Kind, index int, limit time.Duration) (gap time.Duration) {
+	for end := time.Now().Add(limit); ; time.Sleep(time.Millisecond) {
+		gap = 0
+		waiting := false
+		_ = e.each(k, index, func(s *stack.Stack, i int) error { // a module that has been replaced has no gap
+			g, w := s.SwapGap(k, i)
+			gap, waiting = max(gap, g), waiting || w
+			return nil
+		})
+		if !waiting || time.Now().After(end) {
+			return gap
+		}
+	}
+}
+
+// current is the index of the module that Use last chose.
+func (e *engine) current(k plugins.Kind) int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.inUse[k]
 }
 
 // each calls f with every stack and the module's index there.

@@ -98,9 +98,7 @@ func (d *Daemon) moduleEvent(e host.Event) {
 	moved := append(slices.Clone(fields), "flows", e.Flows, "took_ns", int64(e.Took))
 	switch e.What {
 	case host.Swapped:
-		d.events.add(control.EventSwap, id+" serves "+plural(e.Flows, "flow")+", was "+n.active[e.Kind],
-			append(fields, "from", n.active[e.Kind], "flows", e.Flows, "gap_ns", int64(e.Took))...)
-		n.active[e.Kind] = e.Name
+		n.active[e.Kind] = e.Name // Swap makes the event, when it knows the gap
 	case host.WentLate:
 		n.late[id]++
 		d.events.add(control.EventLate, id+" is late, its flows are with the fallback", fields...)
@@ -208,6 +206,9 @@ func moduleState(s *host.Status) string {
 	return control.ModuleStandby
 }
 
+// answerLimit is how long Swap waits for a module's first answer, to measure the gap. The flows have their new owner by then.
+const answerLimit = 100 * time.Millisecond
+
 // Swap implements control.Handler.
 func (d *Daemon) Swap(ctx context.Context, r control.SwapRequest) (*control.SwapReply, error) {
 	began := time.Now()
@@ -220,6 +221,11 @@ func (d *Daemon) Swap(ctx context.Context, r control.SwapRequest) (*control.Swap
 	if err != nil {
 		return nil, control.Refuse("%v", err)
 	}
-	return &control.SwapReply{Kind: r.Kind, From: from, To: r.Name, Flows: rep.Flows, Workers: d.engine.Workers(),
-		GapNS: int64(rep.Gap), TookNS: int64(time.Since(began))}, nil
+	reply := &control.SwapReply{Kind: r.Kind, From: from, To: r.Name, Flows: rep.Flows, Workers: d.engine.Workers(), TookNS: int64(time.Since(began))}
+	if rep.Flows > 0 {
+		reply.GapNS = int64(max(d.engine.swapGap(k, d.engine.current(k), answerLimit), rep.Gap))
+	}
+	d.events.add(control.EventSwap, k.String()+"/"+r.Name+" serves "+plural(rep.Flows, "flow")+", was "+from,
+		"kind", k, "module", r.Name, "from", from, "flows", rep.Flows, "gap_ns", reply.GapNS, "took_ns", reply.TookNS)
+	return reply, nil
 }
