@@ -94,7 +94,7 @@ var (
 	ErrClosed = errors.New("stack: closed")
 )
 
-// New starts a stack on cfg.Port, which it owns from then on: Close closes it.
+// New starts a stack on cfg.Port, which it owns from then on: Close closes it. After an error the port is still the caller's.
 func New(cfg Config) (*Stack, error) {
 	if cfg.Port == nil {
 		return nil, errors.New("stack: Config.Port is nil")
@@ -132,10 +132,11 @@ func New(cfg Config) (*Stack, error) {
 		return nil, err
 	}
 	if err := s.makeWorkers(); err != nil {
-		return nil, err
+		return nil, errors.Join(err, s.unmapHandPools())
 	}
-	if err := s.startWorkers(); err != nil {
-		return nil, err
+	if n, err := s.startWorkers(); err != nil {
+		s.stopWorkers(s.workers[:n])
+		return nil, errors.Join(err, s.unmapHandPools())
 	}
 	return s, nil
 }
@@ -246,28 +247,60 @@ func (s *Stack) builtins(w *Worker, seed uint64) error {
 	return nil
 }
 
-func (s *Stack) startWorkers() error {
+// startWorkers returns how many it has started.
+func (s *Stack) startWorkers() (int, error) {
 	if s.manual {
-		return nil
+		return 0, nil
 	}
-	for _, w := range s.workers {
+	for i, w := range s.workers {
 		if !w.spins {
 			if err := s.poller.add(w); err != nil {
-				return err
+				return i, err
 			}
 			continue
 		}
 		var err error
 		if w.notify, err = newNotifier(); err != nil {
-			return err
+			return i, err
 		}
 		ready := make(chan error)
 		go w.spin(ready)
 		if err := <-ready; err != nil {
-			return err
+			w.notify.close()
+			return i, err
 		}
 	}
-	return nil
+	return len(s.workers), nil
+}
+
+// stopWorkers ends workers and waits for them.
+func (s *Stack) stopWorkers(ws []*Worker) {
+	for _, w := range ws {
+		w.ctlMu.Lock()
+		w.stopping.Store(true)
+		w.ctlMu.Unlock()
+		w.kicked()
+		if s.manual {
+			w.finish()
+		}
+	}
+	for _, w := range ws {
+		<-w.done
+		if !s.manual && !w.spins {
+			s.poller.remove(w)
+		}
+	}
+}
+
+// unmapHandPools releases the pools of workers without a queue, which no port does.
+func (s *Stack) unmapHandPools() error {
+	var errs []error
+	for _, w := range s.workers {
+		if w.queue == nil {
+			errs = append(errs, w.pool.Unmap())
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // Turn runs every worker's loop once, for a stack with its own Clock. It reports whether there was anything to do.
@@ -308,21 +341,7 @@ func (s *Stack) Close() error {
 	}
 	s.closed = true
 	s.mu.Unlock()
-	for _, w := range s.workers {
-		w.ctlMu.Lock()
-		w.stopping.Store(true)
-		w.ctlMu.Unlock()
-		w.kicked()
-		if s.manual {
-			w.finish()
-		}
-	}
-	for _, w := range s.workers {
-		<-w.done
-		if !s.manual && !w.spins {
-			s.poller.remove(w)
-		}
-	}
+	s.stopWorkers(s.workers)
 	errs := []error{}
 	for _, w := range s.workers { // what others handed to a worker that had ended
 		for _, b := range []*pmd.Buf{w.inbox.take(), w.txbox.take()} {
@@ -340,13 +359,7 @@ func (s *Stack) Close() error {
 			}
 		}
 	}
-	errs = append(errs, s.port.Close())
-	for _, w := range s.workers {
-		if w.queue == nil {
-			errs = append(errs, w.pool.Unmap())
-		}
-	}
-	return errors.Join(errs...)
+	return errors.Join(errors.Join(errs...), s.port.Close(), s.unmapHandPools())
 }
 
 // Drain waits until no connection is left, or until ctx ends. Close the listeners first.
