@@ -113,10 +113,12 @@ func (m *module) cumulative(f *flow, b *batch, a *ackState, una uint32) {
 	f.una = una
 	f.fack = seq.Max(f.fack, una)
 	if f.has(flowNoSACK) { // the rest of what duplicates stood for remains (Linux tcp_remove_reno_sacks)
-		eaten := min(f.sackedOut, a.bytes-min(a.bytes, f.mss))
-		f.sackedOut -= eaten
+		most := a.bytes - min(a.bytes, f.mss) // one packet filled a hole
+		f.sackedOut -= min(f.sackedOut, most)
 		f.sackedPkts = (f.sackedOut + f.mss - 1) / f.mss
-		a.delivered = a.bytes - eaten
+		counted := min(f.dupCounted, most)
+		f.dupCounted -= counted
+		a.delivered = a.bytes - counted
 		if a.retransAcked {
 			a.origAcked = false // without SACK, progress may be due to the retransmission (Linux)
 		}

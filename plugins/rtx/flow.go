@@ -51,12 +51,13 @@ type flow struct {
 	// Bytes of the scoreboard. Without SACK, sackedOut is what duplicate acknowledgements stand for.
 	sackedOut, lostOut, retransOut uint32
 	sackedPkts                     uint32
+	// Without SACK: bytes that duplicates counted as delivered, and that the acknowledgement that covers them must not count again.
+	dupCounted uint32
 
 	rtt    estimator
 	minRTT minFilter
 
 	// RACK (RFC 8985, 5.3)
-	rackSent   plugins.Time
 	rackRTT    int64
 	rackTx     uint32
 	fack       uint32 // end of the highest segment ever acknowledged

@@ -213,7 +213,7 @@ func (p *pair) events(evs []Event) error {
 			return fmt.Errorf("module %d still has answers", i)
 		}
 	}
-	if p.o.left() > 0 && p.o.txid > 0 && p.last.AsOf != p.id {
+	if closed := evs[len(evs)-1].Kind == EvClose; !closed && p.last.AsOf != p.id {
 		return fmt.Errorf("the last status is of event %d, not of %d", p.last.AsOf, p.id)
 	}
 	return nil
@@ -255,11 +255,77 @@ func (p *pair) step(next func(n int) int) error {
 		}
 		s, e := o.resend(o.nxt-1, 1, true)
 		return p.event(Event{Kind: EvSent, Flags: FlagRetrans | FlagProbe, Seq: s, End: e, TxID: o.txid})
+	case op == 10 && next(8) == 0:
+		return p.resume(next)
 	case op == 10 && next(4) == 0: // a timer that is not due
 		return p.event(Event{Kind: EvTimer, Timer: uint8(next(5))})
 	}
 	ev := p.acknowledgement(next)
 	return p.event(ev)
+}
+
+// resume gives the flow to the modules anew, with the model's marks as the log.
+func (p *pair) resume(next func(n int) int) error {
+	o := &p.o
+	evs := []Event{{Kind: EvClose}}
+	if err := p.events(evs); err != nil {
+		return err
+	}
+	p.flow.Gen++
+	var flags uint8
+	if !o.sacks {
+		flags = FlagNoSACK
+	}
+	o.delivered = uint64(next(1000)) * psize
+	evs = []Event{{
+		Kind: EvResume, Seq: o.seq(o.una), End: o.seq(o.nxt), MSS: psize, Flags: flags, Delivered: o.delivered,
+		Echo: 30 * ms, FirstSent: 20 * ms, DeliveredTime: 5 * ms,
+	}}
+	skip := uint32(0)
+	if o.left() > 4 && next(3) == 0 {
+		skip = uint32(next(4)) // acknowledged while the log is replayed
+	}
+	o.una += skip
+	o.pkts = o.pkts[skip:]
+	for i := o.una; i < o.nxt; i++ {
+		k := o.at(i)
+		k.lost = k.lost && !k.resent
+		k.resent = false
+		k.told = k.sacked
+		ev := Event{Kind: EvLog, Seq: o.seq(i), End: o.seq(i + 1), TxID: k.txid, Time: p.now - 10*ms, FirstSent: p.now - 11*ms,
+			DeliveredTime: p.now - 12*ms, Delivered: o.delivered / 2}
+		if k.sacked {
+			ev.Timer |= MarkSacked
+		}
+		if k.lost {
+			ev.Timer |= MarkLost
+		}
+		if k.txid%3 == 0 {
+			ev.Timer |= MarkRetrans
+		}
+		if i == o.nxt-1 {
+			ev.Flags |= FlagLast
+		}
+		evs = append(evs, ev)
+	}
+	cut := next(len(evs))
+	for i := range evs {
+		p.id++
+		evs[i].ID, evs[i].Flow = p.id, p.flow
+		if evs[i].Time == 0 {
+			evs[i].Time = p.now
+		}
+	}
+	for _, m := range p.mods { // nothing is said before the log ends
+		if n := m.Poll(p.now, evs[:cut], make([]Command, 1)); n != 0 || m.Deadline() != plugins.Never {
+			return fmt.Errorf("%d answers within the replay of the log", n)
+		}
+		if err := integrity(m); err != nil {
+			return fmt.Errorf("within the replay: %w", err)
+		}
+	}
+	p.id -= uint64(len(evs) - cut)
+	return p.events(evs[cut:])
 }
 
 // acknowledgement draws one: advancing or not, with blocks that a receiver could send or that are made up.

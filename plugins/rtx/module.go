@@ -149,7 +149,7 @@ func (m *module) open(f *flow, ev *Event) {
 		f.rtt.initial = 3 // RFC 6298, 5.7
 		return
 	}
-	rtt := max(int64(ev.Time-ev.Echo), 1)
+	rtt := plausibleRTT(int64(ev.Time - ev.Echo))
 	f.rtt.sample(&m.cfg, rtt, f.una, f.nxt)
 	f.minRTT.update(m.cfg.minRTTWindow, ev.Time, rtt)
 }

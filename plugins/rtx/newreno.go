@@ -18,6 +18,7 @@ func (m *module) countDuplicate(f *flow, b *batch, a *ackState) {
 	}
 	f.sackedOut += n
 	f.sackedPkts++
+	f.dupCounted += n
 	f.deliver(b, a.now, n)
 }
 

@@ -40,7 +40,7 @@ func (m *module) roundTrip(f *flow, b *batch, a *ackState) {
 	if rtt < 0 || latest < 0 {
 		return
 	}
-	latest = max(latest, 1)
+	latest = plausibleRTT(latest)
 	if delayed {
 		b.flags |= FlagAckDelayed
 	} else {
@@ -58,10 +58,10 @@ func (m *module) roundTrip(f *flow, b *batch, a *ackState) {
 // rackUpdate takes what was delivered into RACK.segment and the reordering window (RFC 8985, 6.2 steps 2 to 4).
 func (m *module) rackUpdate(f *flow, a *ackState) {
 	if a.rack {
-		f.rackRTT = max(int64(a.now-a.rackSent), 0)
+		f.rackRTT = plausibleRTT(int64(a.now - a.rackSent))
 		if !f.has(flowRack) || seq.After(a.rackTx, f.rackTx) {
 			f.bits |= flowRack
-			f.rackTx, f.rackSent = a.rackTx, a.rackSent
+			f.rackTx = a.rackTx
 		}
 	}
 	if a.reordered {

@@ -46,7 +46,7 @@ func (f *flow) snapshot(g *segment, ev *Event) {
 // rate completes the batch's sample (draft-ietf-ccwg-bbr, 4.1.2.3).
 func (m *module) rate(f *flow, b *batch, c *Command) {
 	s := &b.sample
-	if !s.valid {
+	if !s.valid || s.priorDelivered > f.delivered { // the latter only if a log was wrong
 		return
 	}
 	c.SendTime, c.TxInFlight, c.LostSinceSend = s.sent, s.txInFlight, uint32(f.lost)-s.lost

@@ -13,13 +13,13 @@ func (m *module) resume(f *flow, ev *Event) {
 	}
 	f.delivered, f.lost = ev.Delivered, ev.Lost
 	if srtt := int64(ev.Echo); srtt > 0 {
-		f.rtt.sample(&m.cfg, min(srtt, 1<<50), f.una, f.nxt)
+		f.rtt.sample(&m.cfg, srtt, f.una, f.nxt)
 		f.rtt.mdev4 = min(max(int64(ev.DeliveredTime), 0), 1<<50) << 2 // RTTVar
 		f.rtt.rttvar = max(f.rtt.mdev4, int64(m.cfg.rtoMin))
 		f.rtt.mdevMax = f.rtt.rttvar
 	}
-	if min := int64(ev.FirstSent); min > 0 {
-		f.minRTT.update(m.cfg.minRTTWindow, ev.Time, min)
+	if least := int64(ev.FirstSent); least > 0 {
+		f.minRTT.update(m.cfg.minRTTWindow, ev.Time, plausibleRTT(least))
 	}
 	f.set(flowReplaying, f.nxt != f.una && ev.Flags&FlagLast == 0)
 	if !f.has(flowReplaying) {

@@ -22,7 +22,7 @@ type estimator struct {
 // sample takes a round-trip time. una and nxt are SND.UNA and SND.NXT: they delimit round trips.
 func (e *estimator) sample(cfg *config, rtt int64, una, nxt uint32) {
 	e.backoff = 0
-	m := max(rtt, 1)
+	m := plausibleRTT(rtt)
 	if e.srtt8 == 0 {
 		e.srtt8 = m << 3
 		e.mdev4 = m << 1
@@ -54,6 +54,9 @@ func (e *estimator) sample(cfg *config, rtt int64, una, nxt uint32) {
 		e.mdevMax = int64(cfg.rtoMin)
 	}
 }
+
+// plausibleRTT bounds a sample, so that sums of it stay within int64 whatever times are told: 1 ns to 13 days.
+func plausibleRTT(rtt int64) int64 { return min(max(rtt, 1), 1<<50) }
 
 func (e *estimator) srtt() int64 { return e.srtt8 >> 3 }
 
