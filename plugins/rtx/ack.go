@@ -114,7 +114,7 @@ func (m *module) cumulative(f *flow, b *batch, a *ackState, una uint32) {
 	f.fack = seq.Max(f.fack, una)
 	if f.has(flowNoSACK) { // the rest of what duplicates stood for remains (Linux tcp_remove_reno_sacks)
 		most := a.bytes - min(a.bytes, f.mss) // one packet filled a hole
-		f.sackedOut -= min(f.sackedOut, most)
+		f.sackedOut = min(f.sackedOut-min(f.sackedOut, most), f.flight()-f.lostOut)
 		f.sackedPkts = (f.sackedOut + f.mss - 1) / f.mss
 		counted := min(f.dupCounted, most)
 		f.dupCounted -= counted
