@@ -9,10 +9,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -117,23 +119,54 @@ func (d *demo) put(ctx context.Context, file, url string) (u apps.Uploaded, err 
 	return u, nil
 }
 
-// capture starts `fastpath ctl capture`. The function that it returns waits for its end and has tshark judge the file.
-func (d *demo) capture(ctx context.Context) func() error {
+// capture starts `fastpath ctl capture` and returns once it captures: dissectors must see a connection from its beginning. The
+// function that it returns waits for the end and has tshark judge the file.
+func (d *demo) capture(ctx context.Context) (finish func() error, err error) {
 	path := filepath.Join(d.o.Out, "flow.pcapng")
-	cmd := exec.CommandContext(ctx, d.o.Program, "ctl", "--socket", d.server.socket, "capture", "-w", path, "--count", strconv.Itoa(captured))
-	var out bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &out
-	started := cmd.Start()
-	return func() error {
-		if started != nil {
-			return started
+	f, err := os.Create(path)
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.CommandContext(ctx, d.o.Program, "ctl", "--socket", d.server.socket, "capture", "-w", "-", "--count", strconv.Itoa(captured))
+	var stderr bytes.Buffer
+	out := &firstWrite{w: f, came: make(chan struct{})}
+	cmd.Stdout, cmd.Stderr = out, &stderr
+	if err := cmd.Start(); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	if err := d.eventually(ctx, 10*time.Second, func() error { // small requests, until one is seen
+		probe := d.net.client.Command("curl", "--silent", "--max-time", "2", d.url("/blob?size=0"))
+		if err := probe.Run(); err != nil {
+			return fmt.Errorf("the daemon does not answer curl: %w", err)
 		}
-		if err := said(cmd, cmd.Wait(), &out); err != nil {
+		select {
+		case <-out.came:
+			return nil
+		default:
+			return errors.New("the capture does not start")
+		}
+	}); err != nil {
+		return nil, errors.Join(err, cmd.Process.Kill(), cmd.Wait(), f.Close())
+	}
+	return func() error {
+		if err := errors.Join(said(cmd, cmd.Wait(), &stderr), f.Close()); err != nil {
 			return err
 		}
 		d.result.Capture = path
 		return d.judge(ctx, path)
-	}
+	}, nil
+}
+
+// firstWrite passes writes on and tells when the first came.
+type firstWrite struct {
+	w    io.Writer
+	once sync.Once
+	came chan struct{}
+}
+
+func (f *firstWrite) Write(p []byte) (int, error) {
+	f.once.Do(func() { close(f.came) })
+	return f.w.Write(p)
 }
 
 // judge counts what tshark's dissector calls malformed.

@@ -111,7 +111,10 @@ func (d *demo) download(ctx context.Context) error {
 	defer cancel()
 	size := int64(d.o.Size)
 	seed := d.conf.Apps[0].Seed
-	capture := d.capture(ctx)
+	capture, err := d.capture(ctx)
+	if err != nil {
+		return fmt.Errorf("capture: %w", err)
+	}
 	d.series.start(ctx, d.server.socket)
 	defer d.series.stop()
 	start := d.mark("download starts")
