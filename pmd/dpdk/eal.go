@@ -60,13 +60,14 @@ func start(e *EAL, d device) error {
 		return &Error{Op: "cannot divert DPDK's log", Err: syscall.ENOMEM}
 	}
 	mark := C.fp_log_mark()
-	if _, err := eal.Init(args); err != nil {
-		env.err = &Error{Op: "EAL does not start with " + strings.Join(args[1:], " "), Setting: setting, Err: err, Log: logSince(mark)}
-		return env.err
-	}
+	_, err = eal.Init(args)
 	// EAL makes this folder in any case, and puts nothing into it with the arguments above.
 	if dir := C.GoString(C.rte_eal_get_runtime_dir()); os.Remove(dir) == nil {
 		os.Remove(filepath.Dir(dir)) // fails while other DPDK processes have theirs in it
+	}
+	if err != nil {
+		env.err = &Error{Op: "EAL does not start with " + strings.Join(args[1:], " "), Setting: setting, Err: err, Log: logSince(mark)}
+		return env.err
 	}
 	env.started, env.pci = true, len(e.pci(d)) > 0
 	return nil

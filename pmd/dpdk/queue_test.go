@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/fastpath-tcp/fastpath/pmd"
+	"github.com/yerden/go-dpdk/lcore"
 )
 
 // TestForeignPool sends a frame from memory that DPDK does not know.
@@ -230,4 +231,21 @@ func BenchmarkAFPacket(b *testing.B) {
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*n), "ns/frame")
 	b.ReportMetric(float64(to.Stats().RxFrames)/float64(b.N*n), "arrived")
+}
+
+// TestThreads polls one queue from several threads, one after the other: none of them is EAL's.
+func TestThreads(t *testing.T) {
+	p := open(t, Config{Vdev: "net_ring0"})
+	threads := make([]lcore.Thread, 3)
+	for i := range threads {
+		threads[i] = lcore.NewLockedThread(make(chan func()))
+		defer threads[i].Close()
+	}
+	turn := pollTurn(p, 32)
+	for i := range 3000 {
+		threads[i%len(threads)].Exec(true, turn)
+	}
+	if s := p.Stats(); s.TxFrames != 3000*32 || s.RxFrames != s.TxFrames {
+		t.Errorf("%+v", s)
+	}
 }

@@ -9,7 +9,6 @@ package ethdev
 
 // struct rte_eth_link is a union of bit fields and an aligned word, which cgo cannot read.
 struct link_state {
-	uint32_t speed;
 	int up;
 };
 
@@ -18,7 +17,6 @@ static int link_get(uint16_t port, struct link_state *s)
 	struct rte_eth_link l = {0};
 	int rc = rte_eth_link_get_nowait(port, &l);
 
-	s->speed = l.link_speed;
 	s->up = l.link_status;
 	return rc;
 }
@@ -100,9 +98,6 @@ func (p Port) EthLinkGetNowait() (EthLink, error) {
 	err := result(C.link_get(C.uint16_t(p), (*C.struct_link_state)(&l)))
 	return l, err
 }
-
-// Speed is the link's speed in Mbit/s.
-func (l *EthLink) Speed() uint32 { return uint32(l.speed) }
 
 // Status reports whether the link is up.
 func (l *EthLink) Status() bool { return l.up != 0 }
