@@ -211,7 +211,7 @@ func BenchmarkAFPacket(b *testing.B) {
 	v := veth(b)
 	from, to := openOn(b, v.A, 0, "", Config{}), openOn(b, v.B, 1, "", Config{})
 	qf, qt := from.Queue(0), to.Queue(0)
-	const n = 16
+	const n = 8 // the burst
 	tx, rx := make([]*pmd.Buf, n), make([]*pmd.Buf, 64)
 	frame := make([]byte, 1514)
 	copy(frame, to.Info().MAC)
