@@ -134,10 +134,8 @@ func (m *module) resume(s *state, in *cong.Sample, out *cong.Decision) {
 
 // snapshotRate is the bandwidth that a snapshot tells: its last delivery rate. One that the application limited says little;
 // then half a window per round trip, what a window of twice the path's product carries, is the least to start from.
-func snapshotRate(in *cong.Sample) (bw uint64) {
-	if in.Interval > 0 && in.Delivered > in.PriorDelivered {
-		bw = cong.MulDiv(in.Delivered-in.PriorDelivered, uint64(time.Second), uint64(in.Interval))
-	}
+func snapshotRate(in *cong.Sample) uint64 {
+	bw := window.SnapshotRate(in)
 	if in.SRTT > 0 && (bw == 0 || in.Has(cong.FlagAppLimited)) {
 		bw = max(bw, cong.MulDiv(uint64(in.Cwnd)/2, uint64(time.Second), uint64(in.SRTT)))
 	}

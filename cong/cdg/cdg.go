@@ -112,6 +112,7 @@ type state struct {
 	sum       gradient
 	tail      uint16
 	filled    bool
+	foreign   bool // this round's RTTs are of what another algorithm sent
 
 	shadow   uint32 // bytes
 	backoffs uint32 // in a row without effect
@@ -130,6 +131,7 @@ func (m *module) step(s *state, in *cong.Sample, out *cong.Decision) {
 		s.live = true
 		s.rand = rng.New(m.seed, in.Flow)
 		m.fresh(s, in, out)
+		s.foreign = in.Kind != cong.KindOpen
 	case in.Kind == cong.KindAck:
 		m.ack(s, in, out, mss)
 	case in.Kind == cong.KindTimeout:
@@ -240,6 +242,9 @@ func (m *module) endRound(s *state, in *cong.Sample) int64 {
 	}
 	s.roundEnd = window.RoundEnd(in)
 	s.prev, s.rtt = s.rtt, span{}
+	if s.foreign {
+		s.prev, s.foreign = span{}, false
+	}
 	s.slow.lastAck, s.slow.samples = 0, 0
 	return grad
 }

@@ -2,6 +2,7 @@ package cdg
 
 import (
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -316,6 +317,27 @@ func TestCompleteCWR(t *testing.T) {
 	s.completeCWR(&cong.Sample{Delivered: 100, InFlight: 7})
 	if s.queue != unknown || s.prev != (span{5, 6}) || s.rtt != (span{}) || s.roundEnd != 107 || s.sum != (gradient{}) {
 		t.Errorf("%+v", s)
+	}
+}
+
+// After a take-over the first round's RTTs are those of the other algorithm's sending: gradients begin a round later.
+func TestResumeSkipsForeignRound(t *testing.T) {
+	for kind, want := range map[uint8][]int32{
+		cong.KindOpen:   {0, 1000, 2000, 3000},
+		cong.KindResume: {0, 0, 1000, 2000},
+	} {
+		h := hand(t, plugins.Params{"backoff_factor": "1", "hystart_detect": "0"})
+		h.Ssthresh, h.Cwnd = 10*mss, 100*mss
+		h.Send(kind)
+		var sums []int32
+		for i := range want {
+			h.RTT = 100*time.Millisecond + time.Duration(i)*time.Millisecond
+			d := h.Ack(h.Cwnd+mss, cong.FlagRTTValid|cong.FlagSacked)
+			sums = append(sums, int32(d.Aux[0]))
+		}
+		if !slices.Equal(sums, want) {
+			t.Errorf("kind %d: sums %v, want %v", kind, sums, want)
+		}
 	}
 }
 

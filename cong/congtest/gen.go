@@ -242,30 +242,30 @@ func (g *generator) rtt(in *cong.Sample) {
 
 // scramble gives figures that no engine would send, of all magnitudes.
 func (g *generator) scramble(in *cong.Sample) {
-	any := func() uint64 { return g.rand.Uint64() >> g.rand.N(64) }
+	random := func() uint64 { return g.rand.Uint64() >> g.rand.N(64) }
 	for _, p := range [...]*uint32{&in.Acked, &in.Lost, &in.Marked, &in.LostSinceSend, &in.InFlight, &in.PriorInFlight,
 		&in.TxInFlight, &in.Cwnd, &in.Ssthresh, &in.SndNxt, &in.MSS} {
 		if g.chance(30) {
-			*p = uint32(any())
+			*p = uint32(random())
 		}
 	}
 	for _, p := range [...]*uint64{&in.Delivered, &in.PriorDelivered} {
 		if g.chance(30) {
-			*p = any()
+			*p = random()
 		}
 	}
 	for _, p := range [...]*time.Duration{&in.Interval, &in.RTT, &in.SRTT, &in.MinRTT} {
 		if g.chance(30) {
-			*p = time.Duration(any())
+			*p = time.Duration(random())
 		}
 	}
 	for _, p := range [...]*plugins.Time{&in.Now, &in.SendTime} {
 		if g.chance(30) {
-			*p = plugins.Time(any())
+			*p = plugins.Time(random())
 		}
 	}
 	if g.chance(30) {
-		in.Flags = uint16(any())
+		in.Flags = uint16(random())
 	}
 	if g.chance(30) {
 		in.CA = uint8(g.rand.N(5))

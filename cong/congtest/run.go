@@ -12,16 +12,16 @@ import (
 // Run is the conformance suite: every congestion-control module must pass it. newModule is called with a seed for each
 // instance; all instances must have the same parameters.
 func Run(t *testing.T, newModule func(seed uint64) (cong.Module, error)) {
-	make := makerOf(newModule)
+	mk := makerOf(newModule)
 	Bounds(t, newModule)
-	t.Run("deterministic", func(t *testing.T) { runDeterministic(t, make) })
-	t.Run("batches", func(t *testing.T) { runBatches(t, make) })
-	t.Run("short-out", func(t *testing.T) { runShortOut(t, make) })
-	t.Run("close", func(t *testing.T) { runClose(t, make) })
-	t.Run("foreign", func(t *testing.T) { runForeign(t, make) })
-	t.Run("resume", func(t *testing.T) { runResume(t, make) })
-	t.Run("resume/live", func(t *testing.T) { runResumeLive(t, make) })
-	t.Run("allocations", func(t *testing.T) { runAllocations(t, make) })
+	t.Run("deterministic", func(t *testing.T) { runDeterministic(t, mk) })
+	t.Run("batches", func(t *testing.T) { runBatches(t, mk) })
+	t.Run("short-out", func(t *testing.T) { runShortOut(t, mk) })
+	t.Run("close", func(t *testing.T) { runClose(t, mk) })
+	t.Run("foreign", func(t *testing.T) { runForeign(t, mk) })
+	t.Run("resume", func(t *testing.T) { runResume(t, mk) })
+	t.Run("resume/live", func(t *testing.T) { runResumeLive(t, mk) })
+	t.Run("allocations", func(t *testing.T) { runAllocations(t, mk) })
 }
 
 // Bounds is the part of Run that holds for any parameters: windows, thresholds and rates stay within their bounds.
@@ -68,11 +68,11 @@ func check(in *cong.Sample, d *cong.Decision, rated bool) error {
 
 // runBounds: no valid sample makes a window below its floor, a zero rate, an overflow or a panic; and neither do samples of
 // any bits, so that a fault elsewhere stays where it is.
-func runBounds(t *testing.T, make maker, wild bool) {
-	for seed := range uint64(300) {
+func runBounds(t *testing.T, mk maker, wild bool) {
+	for seed := range uint64(120) {
 		g := newGenerator(seed, plugins.Flow{Slot: uint32(seed % 7), Gen: uint32(seed)})
 		g.wild = wild
-		m := make(t, seed)
+		m := mk(t, seed)
 		in := g.open()
 		rated := false
 		for i := range 600 {
@@ -129,10 +129,10 @@ func compare(t *testing.T, what string, got, want []cong.Decision) {
 }
 
 // runDeterministic: the same seed gives the same answers.
-func runDeterministic(t *testing.T, make maker) {
+func runDeterministic(t *testing.T, mk maker) {
 	for seed := range uint64(10) {
-		_, a := record(make(t, seed), seed, 2000)
-		_, b := record(make(t, seed), seed, 2000)
+		_, a := record(mk(t, seed), seed, 2000)
+		_, b := record(mk(t, seed), seed, 2000)
 		compare(t, fmt.Sprintf("seed %d, second run", seed), b, a)
 	}
 }
@@ -160,24 +160,24 @@ func replay(t *testing.T, m cong.Module, in []cong.Sample, size, room int) (out 
 }
 
 // runBatches: the size of the batch changes nothing.
-func runBatches(t *testing.T, make maker) {
-	in, want := record(make(t, 4), 4, 4000)
+func runBatches(t *testing.T, mk maker) {
+	in, want := record(mk(t, 4), 4, 4000)
 	for _, size := range []int{1, 8, 32} {
-		compare(t, fmt.Sprintf("batches of %d", size), replay(t, make(t, 4), in, size, 64), want)
+		compare(t, fmt.Sprintf("batches of %d", size), replay(t, mk(t, 4), in, size, 64), want)
 	}
 }
 
 // runShortOut: what does not fit is kept and comes later.
-func runShortOut(t *testing.T, make maker) {
-	in, want := record(make(t, 5), 5, 1000)
+func runShortOut(t *testing.T, mk maker) {
+	in, want := record(mk(t, 5), 5, 1000)
 	for _, room := range []int{1, 7} {
-		compare(t, fmt.Sprintf("room for %d", room), replay(t, make(t, 5), in, 32, room), want)
+		compare(t, fmt.Sprintf("room for %d", room), replay(t, mk(t, 5), in, 32, room), want)
 	}
 }
 
 // runClose: Close has no answer and frees the slot for another flow, which starts from nothing.
-func runClose(t *testing.T, make maker) {
-	m := make(t, 6)
+func runClose(t *testing.T, mk maker) {
+	m := mk(t, 6)
 	first := newGenerator(1, plugins.Flow{Slot: 2, Gen: 1})
 	in := first.open()
 	for range 500 {
@@ -188,7 +188,12 @@ func runClose(t *testing.T, make maker) {
 	if _, ok := ask(m, &end); ok {
 		t.Fatal("Close has an answer")
 	}
-	reopened(t, m, make(t, 6), plugins.Flow{Slot: 2, Gen: 2}, nil)
+	// A straggler of the closed flow finds no state.
+	got, _ := ask(m, &in)
+	if want, _ := ask(mk(t, 6), &in); got != want {
+		t.Fatalf("after Close:\n got %+v\nwant %+v", got, want)
+	}
+	reopened(t, m, mk(t, 6), plugins.Flow{Slot: 2, Gen: 2}, nil)
 }
 
 // reopened compares how m and fresh answer a new flow. late is sent to m after the flow's first sample.
@@ -214,11 +219,11 @@ func reopened(t *testing.T, m, fresh cong.Module, flow plugins.Flow, late *cong.
 
 // runForeign: a Close of an older flow of the slot leaves the present one alone; a slot out of all bounds is ignored; a
 // flow that was never opened is taken as one that is handed over.
-func runForeign(t *testing.T, make maker) {
+func runForeign(t *testing.T, mk maker) {
 	stale := newGenerator(1, plugins.Flow{Slot: 2, Gen: 1}).sample(cong.KindClose)
-	reopened(t, make(t, 6), make(t, 6), plugins.Flow{Slot: 2, Gen: 2}, &stale)
+	reopened(t, mk(t, 6), mk(t, 6), plugins.Flow{Slot: 2, Gen: 2}, &stale)
 
-	m := make(t, 6)
+	m := mk(t, 6)
 	out := newGenerator(1, plugins.Flow{Slot: 1<<32 - 1, Gen: 1})
 	for range 20 {
 		in := out.next()
@@ -241,11 +246,11 @@ func runForeign(t *testing.T, make maker) {
 }
 
 // runResume: the answer to Resume is within bounds and gives no window above the snapshot's.
-func runResume(t *testing.T, make maker) {
+func runResume(t *testing.T, mk maker) {
 	for seed := range uint64(2000) {
 		g := newGenerator(seed, plugins.Flow{Slot: 1, Gen: 1})
 		in := g.resume()
-		d, ok := ask(make(t, seed), &in)
+		d, ok := ask(mk(t, seed), &in)
 		if !ok {
 			t.Fatalf("seed %d: no answer", seed)
 		}
@@ -260,16 +265,16 @@ func runResume(t *testing.T, make maker) {
 }
 
 // runResumeLive: a module that takes over a live flow is, within 3 round trips, at 80 % of the rate that the flow would have
-// had, without a timeout. The flow runs over 100 Mbit/s, 20 ms, one BDP of buffer.
-func runResumeLive(t *testing.T, make maker) {
+// had, without a timeout. The flow runs over 40 Mbit/s, 20 ms, one BDP of buffer.
+func runResumeLive(t *testing.T, mk maker) {
 	var with, without uint64
-	for i := range 6 {
-		p := Path{Rate: 12_500_000, RTT: 20 * time.Millisecond, Buffer: 250_000}
-		start := 5*time.Second + time.Duration(i)*137*time.Millisecond
-		a, b := NewSim(p, make(t, 1)), NewSim(p, make(t, 1))
+	for i := range 4 {
+		p := Path{Rate: 5_000_000, RTT: 20 * time.Millisecond, Buffer: 100_000}
+		start := 4*time.Second + time.Duration(i)*137*time.Millisecond
+		a, b := NewSim(p, mk(t, 1)), NewSim(p, mk(t, 1))
 		a.Run(start)
 		b.Run(start)
-		TakeOver(t, b, make(t, 2))
+		TakeOver(t, b, mk(t, 2))
 		a.Run(3 * p.RTT)
 		w, wo := b.Delivered(), a.Delivered()
 		a.Run(time.Second)
@@ -306,9 +311,9 @@ func TakeOver(t testing.TB, s *Sim, m cong.Module) {
 }
 
 // runAllocations: samples of known flows allocate nothing.
-func runAllocations(t *testing.T, make maker) {
-	in, _ := record(make(t, 8), 8, 3000)
-	m := make(t, 8)
+func runAllocations(t *testing.T, mk maker) {
+	in, _ := record(mk(t, 8), 8, 3000)
+	m := mk(t, 8)
 	out := [64]cong.Decision{}
 	for i := range in {
 		m.Poll(in[i].Now, in[i:i+1], out[:])

@@ -57,7 +57,29 @@ func (f *Flow) Join(in *cong.Sample, out *cong.Decision) {
 			f.after = out.Cwnd
 		}
 	}
+	if in.Kind == cong.KindResume && out.Ssthresh != cong.InfiniteSsthresh && !f.cutting {
+		out.Cwnd = min(out.Cwnd, used(in, out.Cwnd))
+	}
 	out.Flags |= cong.WantsPRR
+}
+
+// used is the part of a live flow's window that it uses: the algorithm before may have paced and let the window lie above
+// (BBR's is twice the path's product). To fill all of it at once would make a queue that was not there.
+func used(in *cong.Sample, cwnd uint32) uint32 {
+	rate := SnapshotRate(in)
+	if rate == 0 || in.SRTT <= 0 || in.Has(cong.FlagAppLimited) {
+		return cwnd
+	}
+	pipe := cong.MulDiv(rate, uint64(in.SRTT), uint64(time.Second))
+	return uint32(min(max(pipe, uint64(in.InFlight)), Max))
+}
+
+// SnapshotRate is the last delivery rate in a sample of KindResume in bytes per second, 0 if there is none.
+func SnapshotRate(in *cong.Sample) uint64 {
+	if in.Interval <= 0 || in.Delivered <= in.PriorDelivered {
+		return 0
+	}
+	return cong.MulDiv(in.Delivered-in.PriorDelivered, uint64(time.Second), uint64(in.Interval))
 }
 
 // Step tells what a sample of KindAck asks of the window, in this order.

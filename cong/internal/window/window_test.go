@@ -280,3 +280,28 @@ func TestJoinInRecovery(t *testing.T) {
 		t.Errorf("cwnd %d, want ssthresh", out.Cwnd)
 	}
 }
+
+// A live flow's window is what it uses of it, where pacing and not the window was the limit.
+func TestJoinWithUnusedWindow(t *testing.T) {
+	for _, c := range []struct {
+		what     string
+		ssthresh uint32
+		inFlight uint32
+		flags    uint16
+		want     uint32
+	}{
+		{"paced below the window", 48 * mss, 41 * mss, 0, 50 * mss}, // 500 000 B/s × 100 ms
+		{"more in flight", 48 * mss, 60 * mss, 0, 60 * mss},
+		{"all in flight", 48 * mss, 90 * mss, 0, 80 * mss},
+		{"slow start", cong.InfiniteSsthresh, 41 * mss, 0, 80 * mss},
+		{"the application was the limit", 48 * mss, 41 * mss, cong.FlagAppLimited, 80 * mss},
+	} {
+		in := &cong.Sample{Kind: cong.KindResume, MSS: mss, SRTT: 100 * time.Millisecond, InFlight: c.inFlight, Flags: c.flags,
+			Delivered: 1_050_000, PriorDelivered: 1_000_000, Interval: 100 * time.Millisecond}
+		out := &cong.Decision{Cwnd: 80 * mss, Ssthresh: c.ssthresh}
+		new(Flow).Join(in, out)
+		if out.Cwnd != c.want {
+			t.Errorf("%s: cwnd %d, want %d", c.what, out.Cwnd/mss, c.want/mss)
+		}
+	}
+}
