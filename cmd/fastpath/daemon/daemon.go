@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"sync"
 	"time"
@@ -47,6 +48,7 @@ type Daemon struct {
 	apps    []*app
 	events  *events
 	control *control.Server
+	metrics net.Addr   // where they are served; nil if they are not
 	failed  chan error // the first application that ended by itself
 
 	undo []func() error // what Stop does, last first

@@ -36,6 +36,7 @@ func (d *Daemon) startMetrics(ctx context.Context) error {
 		}
 	}()
 	d.onStop(srv.Close)
+	d.metrics = l.Addr()
 	d.log.Info("metrics", "addr", l.Addr())
 	return nil
 }

@@ -36,7 +36,7 @@ type listener struct {
 func (n *network) Listen(_ context.Context, addr netip.AddrPort) (net.Listener, error) {
 	var ls []*listener
 	for _, p := range n.ports {
-		if !addr.Addr().IsUnspecified() && !slices.ContainsFunc(p.conf.Addresses, func(x netip.Prefix) bool { return x.Addr() == addr.Addr() }) {
+		if !addr.Addr().IsUnspecified() && !p.has(addr.Addr()) {
 			continue
 		}
 		l, err := sock.ListenAddr(p.stack, addr, n.backlog)
@@ -58,6 +58,10 @@ func (n *network) Listen(_ context.Context, addr netip.AddrPort) (net.Listener, 
 		return ls[0], nil
 	}
 	return newMulti(ls), nil
+}
+
+func (p *port) has(a netip.Addr) bool {
+	return slices.ContainsFunc(p.conf.Addresses, func(x netip.Prefix) bool { return x.Addr() == a })
 }
 
 // all returns the open listeners.
@@ -92,7 +96,7 @@ func (n *network) prepare(c *sock.Conn) error {
 	return nil
 }
 
-// Dial implements apps.Network, over the port in whose network addr lies, else over one that has a gateway.
+// Dial implements apps.Network, over the port in whose network addr lies, else over one that has a gateway. A port does not reach itself.
 func (n *network) Dial(ctx context.Context, addr netip.AddrPort) (net.Conn, error) {
 	p := n.route(addr.Addr())
 	if p == nil {
@@ -109,6 +113,9 @@ func (n *network) Dial(ctx context.Context, addr netip.AddrPort) (net.Conn, erro
 func (n *network) route(a netip.Addr) (best *port) {
 	bits := -1
 	for _, p := range n.ports {
+		if p.has(a) {
+			continue
+		}
 		for _, x := range p.conf.Addresses {
 			if x.Contains(a) && x.Bits() > bits {
 				best, bits = p, x.Bits()
