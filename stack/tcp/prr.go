@@ -42,8 +42,8 @@ func (p *prr) window(inFlight, ssthresh, mss uint32) uint32 {
 		}
 		snd = min(snd, uint64(ssthresh-inFlight))
 	}
-	if p.out == 0 && snd == 0 { // the fast retransmit is always sent
-		snd = uint64(mss)
+	if p.out == 0 { // the fast retransmit is always sent, and only whole segments are
+		snd = max(snd, uint64(mss))
 	}
 	p.newly, p.safe, p.pending = 0, false, false
 	return uint32(min(uint64(inFlight)+snd, cong.InfiniteSsthresh))
