@@ -65,7 +65,11 @@ func (e *Engine) send(c *Conn) sendResult {
 	}
 	r := sendDone
 	if c.state.canSend() && !c.resume[plugins.Rtx] {
+		before := c.sndNxt
 		r = e.sendData(c)
+		if c.sndNxt != before {
+			c.validateCwnd()
+		}
 	}
 	if c.ackNow && r != sendFull && !e.emit(c, c.sndNxt, wire.ACK, 0, 0) {
 		return sendFull
@@ -200,12 +204,18 @@ func (e *Engine) holdSmall(c *Conn, n uint32, queued uint64) bool {
 	return opts&OptNoDelay == 0 && c.sndNxt != c.sndUna && seq.After(c.sndSml, c.sndUna) && seq.BeforeEq(c.sndSml, c.sndNxt)
 }
 
-// stopped records why a connection stopped sending.
-func (e *Engine) stopped(c *Conn, w why) {
-	limited := w == noCwnd
-	if flight := c.sndNxt - c.sndUna; limited || seq.AfterEq(c.sndUna, c.cwndSeq) || !c.cwndLimited && flight > c.maxFlight {
+// validateCwnd notes, after something was sent, whether the congestion window limits the flow, and how much of it was used in this
+// round: what is not used does not grow (RFC 7661, 4; as Linux does).
+func (c *Conn) validateCwnd() {
+	flight := c.inFlight()
+	limited := uint64(flight)+uint64(c.mss) > uint64(c.cwnd)
+	if limited || seq.AfterEq(c.sndUna, c.cwndSeq) || !c.cwndLimited && flight > c.maxFlight {
 		c.cwndLimited, c.maxFlight, c.cwndSeq = limited, flight, c.sndNxt
 	}
+}
+
+// stopped records why a connection stopped sending.
+func (e *Engine) stopped(c *Conn, w why) {
 	switch w {
 	case noWindow:
 		if c.sndNxt == c.sndUna && c.due[timerState] == plugins.Never {
