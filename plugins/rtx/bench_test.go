@@ -48,13 +48,10 @@ func (r *rig) poll() {
 	r.in = r.in[:0]
 }
 
-func modules(n int) map[string]func() *module {
-	mods := map[string]func() *module{
-		"list":  list,
-		"btree": func() *module { return mustModule(NewBTree(nil, 1)) },
-		"pure":  func() *module { return tree(0, 1) }, // google/btree of single segments, no hybrid
-	}
-	return mods
+var modules = map[string]func() *module{
+	"list":  list,
+	"btree": func() *module { return mustModule(NewBTree(nil, 1)) },
+	"pure":  func() *module { return tree(0, 1) }, // google/btree of single segments, no hybrid
 }
 
 var names = []string{"list", "btree", "pure"}
@@ -68,7 +65,7 @@ func BenchmarkInOrder(b *testing.B) {
 			}
 			for _, name := range names {
 				b.Run(fmt.Sprintf("n=%d/acked=%d/%s", n, k, name), func(b *testing.B) {
-					r := newRig(modules(n)[name]())
+					r := newRig(modules[name]())
 					for range n - k {
 						r.send()
 					}
@@ -98,7 +95,7 @@ func BenchmarkEvent(b *testing.B) {
 	for _, name := range names {
 		for _, acked := range []int{1, 2, 8, 32} {
 			b.Run(fmt.Sprintf("ack/acked=%d/%s", acked, name), func(b *testing.B) {
-				r := newRig(modules(0)[name]())
+				r := newRig(modules[name]())
 				b.ReportAllocs()
 				for i := 0; b.Loop(); i++ {
 					if i%32 == 0 {
@@ -122,7 +119,7 @@ func BenchmarkEvent(b *testing.B) {
 			})
 		}
 		b.Run("sent/"+name, func(b *testing.B) {
-			r := newRig(modules(0)[name]())
+			r := newRig(modules[name]())
 			b.ReportAllocs()
 			for i := 0; b.Loop(); i++ {
 				if i%32 == 0 {
@@ -179,7 +176,7 @@ func BenchmarkSack(b *testing.B) {
 					continue // minutes
 				}
 				b.Run(fmt.Sprintf("%s/n=%d/%s", p.name, n, name), func(b *testing.B) {
-					m := modules(n)[name]()
+					m := modules[name]()
 					r := newRig(m)
 					arrive := p.order(n, rand.New(rand.NewPCG(1, 1)))
 					var visits, acks uint64
@@ -226,43 +223,35 @@ func BenchmarkSack(b *testing.B) {
 	}
 }
 
-// receiver makes the SACK blocks of arriving packets in constant time per packet.
+// receiver makes the SACK blocks of arriving packets, in constant time per packet. edge holds, at the first packet of a run, one past
+// its last; and at its last packet, if that is another, the first one's number less one, negative.
 type receiver struct {
 	base   uint32
-	end    []int32 // of a run that begins here; for its last packet, where it begins: both are exclusive ends, stored +1
-	recent [3]int32
+	edge   []int32
+	recent [3]int32 // first packets of the runs reported last
 }
 
 func (v *receiver) reset(base uint32, n int) {
-	if len(v.end) != n+2 {
-		v.end = make([]int32, n+2)
+	if len(v.edge) != n+2 {
+		v.edge = make([]int32, n+2)
 	}
-	clear(v.end)
+	clear(v.edge)
 	v.base = base
 	v.recent = [3]int32{-1, -1, -1}
 }
 
-// Runs are kept as boundary links: end[start] = one past the last packet, end[last] = start+1 of the run, negated.
 func (v *receiver) arrive(i int, ev *Event) {
 	start, stop := int32(i), int32(i+1)
-	if i > 0 && v.end[i-1] != 0 { // joins the run on its left
-		if e := v.end[i-1]; e < 0 {
-			start = -e - 1
-		} else {
-			start = int32(i - 1)
-		}
+	if i > 0 && v.edge[i-1] > 0 { // a run of one on the left
+		start = int32(i - 1)
+	} else if i > 0 && v.edge[i-1] < 0 {
+		start = -v.edge[i-1] - 1
 	}
-	if v.end[i+1] > 0 {
-		stop = v.end[i+1]
-	} else if v.end[i+1] < 0 {
-		stop = int32(i + 2)
+	if v.edge[i+1] > 0 {
+		stop = v.edge[i+1]
 	}
-	v.end[stop-1] = -start - 1
-	if stop-1 != start {
-		v.end[start] = stop
-	} else {
-		v.end[start] = stop // a run of one: its own end
-	}
+	v.edge[stop-1] = -start - 1
+	v.edge[start] = stop
 	r := [3]int32{start, -1, -1}
 	k := 1
 	for _, s := range v.recent {
@@ -276,11 +265,7 @@ func (v *receiver) arrive(i int, ev *Event) {
 		if s < 0 {
 			break
 		}
-		e := v.end[s]
-		if e < 0 {
-			e = s + 1
-		}
-		ev.Sack[ev.NSack] = seq.Range{Start: v.base + uint32(s)*bsize, End: v.base + uint32(e)*bsize}
+		ev.Sack[ev.NSack] = seq.Range{Start: v.base + uint32(s)*bsize, End: v.base + uint32(v.edge[s])*bsize}
 		ev.NSack++
 	}
 }
