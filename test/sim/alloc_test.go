@@ -1,0 +1,79 @@
+package sim
+
+import (
+	"testing"
+
+	"github.com/fastpath-tcp/fastpath/plugins"
+	"github.com/fastpath-tcp/fastpath/pmd/memlink"
+	"github.com/fastpath-tcp/fastpath/stack"
+)
+
+// TestZeroAllocs: in steady state turns allocate nothing, whatever the modules: neither sending, receiving, acknowledging, pacing,
+// nor recovering from losses.
+func TestZeroAllocs(t *testing.T) {
+	const ms = 1e6
+	for _, c := range []struct {
+		name string
+		path memlink.Path // a to b
+		back memlink.Path
+	}{
+		{"clean", memlink.Path{}, memlink.Path{}},
+		{"bottleneck", memlink.Path{Rate: 1e9, Delay: 2 * ms, QueueBytes: 250e3}, memlink.Path{Delay: 2 * ms}},
+		{"loss", memlink.Path{Rate: 1e9, Delay: 2 * ms, QueueBytes: 250e3, Loss: memlink.Loss{Random: memlink.Percent / 10}}, memlink.Path{Delay: 2 * ms}},
+	} {
+		for _, mods := range [][3]string{{"btree", "edt", "bbr"}, {"btree", "edt", "cdg"}, {"btree", "none", "cubic"}, {"list", "edt", "reno"}} {
+			t.Run(c.name+"/"+mods[0]+"-"+mods[1]+"-"+mods[2], func(t *testing.T) {
+				var sc stack.Config
+				for k := range plugins.NumKinds {
+					sc.Modules[k].Name = mods[k]
+				}
+				w, err := NewWorld(WorldConfig{Link: memlink.Config{AtoB: c.path, BtoA: c.back}, A: sc, B: sc, Seed: 3})
+				if err != nil {
+					t.Fatal(err)
+				}
+				a, b, err := w.Connect(80)
+				if err != nil {
+					t.Fatal(err)
+				}
+				block := make([]byte, 64<<10)
+				received := 0
+				turn := func() {
+					for {
+						if n, err := a.TryWrite(block); err != nil || n < len(block) {
+							break
+						}
+					}
+					for {
+						p := b.Peek()
+						if len(p) == 0 {
+							break
+						}
+						received += len(p)
+						b.Discard(len(p))
+					}
+					w.Step(plugins.Never)
+				}
+				for w.Clock.Now() < Start+8e9 && received < 100e6 { // warm up: windows, rings and pools grow to their size
+					turn()
+				}
+				// One run of many turns, so that a single allocation shows.
+				const turns = 20_000
+				before := received
+				allocs := testing.AllocsPerRun(1, func() {
+					for range turns {
+						turn()
+					}
+				})
+				if packets := (received - before) / 1448; packets < 500 {
+					t.Errorf("only %d packets in %d turns", packets, 2*turns)
+				}
+				if allocs != 0 {
+					t.Errorf("%v allocations per %d turns", allocs, turns)
+				}
+				if err := w.Close(); err != nil {
+					t.Fatal(err)
+				}
+			})
+		}
+	}
+}

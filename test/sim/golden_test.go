@@ -1,0 +1,181 @@
+package sim
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/fastpath-tcp/fastpath/plugins"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files")
+
+func load(t *testing.T, name string) *Scenario {
+	t.Helper()
+	s, err := Load(filepath.Join("testdata", name+".toml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func run(t *testing.T, s *Scenario, o Options) *Result {
+	t.Helper()
+	r, err := Run(s, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// golden compares a run with the committed result. Every figure is an integer, so it must be the same on every machine.
+func golden(t *testing.T, name string, r *Result) {
+	t.Helper()
+	got, err := json.MarshalIndent(&r.Report, "", "  ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got = append(got, '\n')
+	file := filepath.Join("testdata", name+".golden.json")
+	if *update {
+		if err := os.WriteFile(file, got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), string(got)); diff != "" {
+		t.Errorf("%s (-want +got); if the change is meant, -update rewrites it:\n%s", file, diff)
+	}
+}
+
+// plausible checks what holds of every scenario, whatever its figures are.
+func plausible(t *testing.T, r *Result) {
+	t.Helper()
+	if !r.Report.Complete {
+		t.Errorf("not complete: %+v", r.Report.Events)
+	}
+	for i := range r.Report.Flows {
+		f := &r.Report.Flows[i]
+		if !f.Verified || f.PayloadBytes == 0 || f.RTT.Samples == 0 {
+			t.Errorf("flow %s: verified %v, %d bytes, %d RTT samples", f.Name, f.Verified, f.PayloadBytes, f.RTT.Samples)
+		}
+		if f.Retransmits > f.Dropped*6/5+20 {
+			t.Errorf("flow %s: %d segments sent again for %d dropped", f.Name, f.Retransmits, f.Dropped)
+		}
+	}
+	for i := range r.Report.Links {
+		if l := &r.Report.Links[i]; l.UtilPerMille > 1000 {
+			t.Errorf("link %s is used to %d/1000", l.Name, l.UtilPerMille)
+		}
+	}
+}
+
+// TestScenarios runs the scenario set with each congestion control.
+func TestScenarios(t *testing.T) {
+	for _, name := range []string{"clean", "loss", "mess", "bufferbloat", "fairness"} {
+		for _, cc := range []string{"bbr", "cdg", "cubic", "reno"} {
+			t.Run(name+"/"+cc, func(t *testing.T) {
+				t.Parallel()
+				s := load(t, name)
+				if err := s.Override(plugins.Cong, Use{Use: cc}); err != nil {
+					t.Fatal(err)
+				}
+				r := run(t, s, Options{})
+				plausible(t, r)
+				golden(t, name+"."+cc, r)
+			})
+		}
+	}
+	for _, name := range []string{"swap", "kinds"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := run(t, load(t, name), Options{})
+			plausible(t, r)
+			golden(t, name, r)
+		})
+	}
+}
+
+// TestSwap: a swap takes effect, loses nothing, and the flow goes on.
+func TestSwap(t *testing.T) {
+	r := run(t, load(t, "swap"), Options{})
+	f := &r.Report.Flows[0]
+	if f.Cong != "cdg" || f.Rtx != "list" || f.Pace != "none" {
+		t.Errorf("at the end the modules are %s, %s, %s", f.Rtx, f.Pace, f.Cong)
+	}
+	if len(r.Report.Events) != 3 {
+		t.Fatalf("events: %+v", r.Report.Events)
+	}
+	for _, e := range r.Report.Events {
+		// It goes on within a second.
+		var before, after int64
+		for _, p := range r.Points {
+			if p.TimeNS <= e.TimeNS {
+				before = p.DeliveredBytes
+			}
+			if p.TimeNS <= e.TimeNS+1e9 {
+				after = p.DeliveredBytes
+			}
+		}
+		if after-before < 400e3 {
+			t.Errorf("%s: only %d bytes in the second after it", e.Message, after-before)
+		}
+	}
+}
+
+// TestDeterminism: two runs give the same JSON, CSV, capture and plot; another seed gives others.
+func TestDeterminism(t *testing.T) {
+	outputs := func(s *Scenario) (out [4][]byte) {
+		var pcap, csv, svg bytes.Buffer
+		r := run(t, s, Options{Pcap: &pcap})
+		js, err := json.Marshal(&r.Report)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := r.WriteCSV(&csv); err != nil {
+			t.Fatal(err)
+		}
+		if err := WritePlot(&svg, r); err != nil {
+			t.Fatal(err)
+		}
+		return [4][]byte{js, csv.Bytes(), pcap.Bytes(), svg.Bytes()}
+	}
+	s := load(t, "kinds")
+	a, b := outputs(s), outputs(s)
+	s.Seed++
+	c := outputs(s)
+	for i, what := range []string{"JSON", "CSV", "capture", "plot"} {
+		if !bytes.Equal(a[i], b[i]) {
+			t.Errorf("the %s differs between two runs with the same seed", what)
+		}
+		if bytes.Equal(a[i], c[i]) {
+			t.Errorf("the %s is the same with another seed", what)
+		}
+		if len(a[i]) < 1000 {
+			t.Errorf("the %s has only %d bytes", what, len(a[i]))
+		}
+	}
+}
+
+// TestObserving: a capture and a progress display change nothing.
+func TestObserving(t *testing.T) {
+	s := load(t, "mess")
+	var pcap bytes.Buffer
+	plain := run(t, s, Options{})
+	watched := run(t, s, Options{Pcap: &pcap, Progress: func(_, _ time.Duration) {}})
+	if diff := cmp.Diff(plain.Report, watched.Report); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff(plain.Points, watched.Points); diff != "" {
+		t.Error(diff)
+	}
+}

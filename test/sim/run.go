@@ -1,0 +1,400 @@
+package sim
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/fastpath-tcp/fastpath/cmd/fastpath/report"
+	"github.com/fastpath-tcp/fastpath/plugins"
+	"github.com/fastpath-tcp/fastpath/plugins/builtin"
+	"github.com/fastpath-tcp/fastpath/plugins/rtx"
+	"github.com/fastpath-tcp/fastpath/pmd"
+	"github.com/fastpath-tcp/fastpath/pmd/memlink"
+	"github.com/fastpath-tcp/fastpath/pmd/pcap"
+	"github.com/fastpath-tcp/fastpath/pmd/trace"
+	"github.com/fastpath-tcp/fastpath/stack"
+	"github.com/fastpath-tcp/fastpath/stack/tcp"
+)
+
+// listenPort is where the server of every flow listens.
+const listenPort = 5001
+
+// Options of a run that do not change its results.
+type Options struct {
+	Pcap     io.Writer                       // pcapng of all frames as host a sees them
+	Progress func(done, total time.Duration) // called once per sample
+	Stop     <-chan struct{}                 // ends the run with ErrStopped; may be nil
+}
+
+// ErrStopped is what Run returns when Options.Stop ended it.
+var ErrStopped = errors.New("sim: stopped")
+
+// Result is what came out of a run. The same scenario gives the same result on every machine.
+type Result struct {
+	Report report.Sim
+	Points []report.Point // the time series, in the order of time
+	Links  []LinkPoint
+	Rounds uint64 // turns of both workers
+}
+
+// LinkPoint is a sample of the link's two directions: a to b, and b to a.
+type LinkPoint struct {
+	TimeNS     int64
+	QueueBytes [2]int64 // that wait at the bottleneck
+	Dropped    [2]int64 // frames, since the start, by loss and for want of room
+}
+
+// host is one end of the running scenario.
+type host struct {
+	name   string
+	stack  *stack.Stack
+	addr   netip.Addr
+	peer   *host
+	mods   map[string]uint8 // by kind, name and parameters: index
+	seed   uint64
+	slots  []*flow // flows that began here, by the slot of their connection
+	accept *tcp.Listener
+}
+
+// runner is a running scenario.
+type runner struct {
+	s       *Scenario
+	o       Options
+	w       *World
+	hosts   [2]*host
+	flows   []*flow
+	end     plugins.Time
+	events  []Event // still to come
+	res     *Result
+	capture *trace.Capture
+	pcap    *pcap.Writer
+	cap     [2]struct { // what each direction's bottleneck could have carried
+		bits uint64
+		rate uint64
+		at   plugins.Time
+	}
+}
+
+// Run runs a scenario. An error means that the scenario could not be run; what went wrong with its flows is in the result.
+func Run(s *Scenario, o Options) (*Result, error) {
+	r := &runner{s: s, o: o, end: Start.Add(s.Duration.D()), events: s.Events, res: &Result{}}
+	if err := r.build(); err != nil {
+		return nil, err
+	}
+	err := r.loop()
+	if err == nil {
+		r.report()
+	}
+	// Closing resets what is left, and tells of buffers that leaked.
+	return r.res, errors.Join(err, r.finishCapture(), r.w.Close())
+}
+
+func (r *runner) build() (err error) {
+	s := r.s
+	cfg := WorldConfig{
+		Seed: s.Seed, A: s.Host.A.stack(), B: s.Host.B.stack(),
+		Link: memlink.Config{MTU: s.MTU, AtoB: s.Link.AtoB.memlink(), BtoA: s.Link.BtoA.memlink(), Dropped: r.dropped},
+	}
+	var traced *trace.Port
+	if r.o.Pcap != nil {
+		cfg.WrapPorts = func(p pmd.Port) pmd.Port {
+			if traced != nil {
+				return p
+			}
+			traced = trace.New(p, func() plugins.Time { return r.w.Clock.Now() })
+			return traced
+		}
+	}
+	if r.w, err = NewWorld(cfg); err != nil {
+		return err
+	}
+	r.w.TurnTime = s.Turn.D()
+	a := &host{name: "a", stack: r.w.A, addr: AddrA.Addr(), mods: map[string]uint8{}, seed: s.Seed}
+	b := &host{name: "b", stack: r.w.B, addr: AddrB.Addr(), mods: map[string]uint8{}, seed: s.Seed + 1}
+	a.peer, b.peer = b, a
+	r.hosts = [2]*host{a, b}
+	if err := r.prepare(); err != nil {
+		return errors.Join(err, r.w.Close())
+	}
+	if traced != nil {
+		if err := r.startCapture(traced); err != nil {
+			return errors.Join(err, r.w.Close())
+		}
+	}
+	return nil
+}
+
+// prepare makes listeners, modules and flows.
+func (r *runner) prepare() (err error) {
+	for _, h := range r.hosts {
+		if h.accept, err = h.stack.Listen(netip.AddrPortFrom(h.addr, listenPort), maxFlows); err != nil {
+			return err
+		}
+	}
+	for i, p := range []*Path{&r.s.Link.AtoB, &r.s.Link.BtoA} {
+		r.cap[i].rate, r.cap[i].at = p.Rate.Bits(), Start
+	}
+	for i := range r.s.Flows {
+		c := &r.s.Flows[i]
+		f := &flow{cfg: c, index: i, from: r.hosts[0], start: Start.Add(c.Start.D()), stop: Start.Add(c.Stop.D()),
+			up: newContent(r.s.Seed, uint64(2*i)), down: newContent(r.s.Seed, uint64(2*i+1))}
+		if c.From == "b" {
+			f.from = r.hosts[1]
+		}
+		for k := range plugins.NumKinds {
+			index, err := f.from.attach(k, c.use(k))
+			if err != nil {
+				return err
+			}
+			if !c.own[k] { // its host's: serves new flows until a swap
+				if _, err := f.from.stack.Use(k, int(index), true); err != nil {
+					return err
+				}
+			}
+		}
+		r.flows = append(r.flows, f)
+	}
+	return nil
+}
+
+func (h *Host) stack() (c stack.Config) {
+	for k := range plugins.NumKinds {
+		u := h.use(k)
+		c.Modules[k] = stack.ModuleConfig{Name: u.Use, Params: u.Params}
+	}
+	c.TCP = tcp.Config{RecvBuffer: int(h.RecvBuffer), SendBuffer: int(h.SendBuffer), InitialWindow: h.InitialWindow, DelAck: h.DelAck.D()}
+	return c
+}
+
+// attach gives the host's stack a module, once for each kind, name and set of parameters.
+func (h *host) attach(k plugins.Kind, u *Use) (uint8, error) {
+	key := fmt.Sprint(k, " ", u.Use, " ", u.Params) // fmt sorts maps
+	if i, ok := h.mods[key]; ok {
+		return i, nil
+	}
+	e, ok := builtin.Find(k, u.Use)
+	if !ok {
+		return 0, fmt.Errorf("sim: no %v module %q", k, u.Use)
+	}
+	h.seed += 2
+	m, err := e.New(u.Params, h.seed)
+	if err != nil {
+		return 0, err
+	}
+	if q, ok := m.(rtx.Module); ok && k == plugins.Rtx {
+		m = &observer{q, h}
+	}
+	i, err := h.stack.Attach(k, u.Use, []any{m})
+	if err != nil {
+		return 0, err
+	}
+	h.mods[key] = uint8(i)
+	return uint8(i), nil
+}
+
+// choice is the modules that a flow names itself; for the others it gets those that serve the host's new flows.
+func (h *host) choice(f *flow) (c tcp.Choice) {
+	for k := range plugins.NumKinds {
+		if f.cfg.own[k] {
+			i, _ := h.attach(k, f.cfg.use(k)) // it is there already
+			c[k] = i + 1
+		}
+	}
+	return c
+}
+
+// watch makes the flow's connection known to the observers.
+func (h *host) watch(f *flow) {
+	slot := int(f.client.Flow().Slot)
+	for len(h.slots) <= slot {
+		h.slots = append(h.slots, nil)
+	}
+	h.slots[slot] = f
+}
+
+func (h *host) flow(id plugins.Flow) *flow {
+	if int(id.Slot) < len(h.slots) {
+		if f := h.slots[id.Slot]; f != nil && f.client.Flow() == id {
+			return f
+		}
+	}
+	return nil
+}
+
+// info returns the figures of a connection, if it still exists.
+func (h *host) info(c *tcp.Conn) (tcp.Info, bool) {
+	local, remote := c.Tuple.LocalAddr(), c.Tuple.RemoteAddr()
+	for _, i := range h.stack.Conns() {
+		if i.Local == local && i.Remote == remote {
+			return i, true
+		}
+	}
+	return tcp.Info{}, false
+}
+
+// loop runs until all flows have ended, or until the scenario's end.
+func (r *runner) loop() error {
+	now := r.w.Clock.Now()
+	nextSample := now
+	for now < r.end {
+		if now >= nextSample {
+			r.sample(now)
+			nextSample = now.Add(r.s.Sample.D())
+			select {
+			case <-r.o.Stop:
+				return ErrStopped
+			default:
+			}
+		}
+		if err := r.applyEvents(now); err != nil {
+			return err
+		}
+		limit := min(r.end, nextSample)
+		if len(r.events) > 0 {
+			limit = min(limit, Start.Add(r.events[0].At.D()))
+		}
+		done := true
+		for _, f := range r.flows {
+			f.step(now)
+			limit = min(limit, f.wake(now))
+			done = done && f.over()
+		}
+		if done {
+			break
+		}
+		r.w.Step(limit)
+		r.accepted()
+		if r.capture != nil {
+			if _, err := r.capture.Drain(r.pcap, -int64(Start)); err != nil {
+				return err
+			}
+		}
+		now = r.w.Clock.Now()
+	}
+	r.sample(now)
+	return nil
+}
+
+// accepted gives the servers' connections to their flows.
+func (r *runner) accepted() {
+	for _, h := range r.hosts {
+		for {
+			c, err := h.accept.TryAccept()
+			if err != nil {
+				break
+			}
+			for _, f := range r.flows {
+				if f.from == h.peer && f.client != nil && f.client.Tuple.LocalPort == c.Tuple.RemotePort {
+					f.server = c
+				}
+			}
+		}
+	}
+}
+
+func (r *runner) applyEvents(now plugins.Time) error {
+	for len(r.events) > 0 && Start.Add(r.events[0].At.D()) <= now {
+		e := &r.events[0]
+		r.events = r.events[1:]
+		if err := r.apply(e, now); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *runner) apply(e *Event, now plugins.Time) error {
+	if e.Swap != "" {
+		return r.swap(e, now)
+	}
+	for i, p := range []*Path{&e.aToB, &e.bToA} {
+		if e.Path != "both" && e.Path != [...]string{"a_to_b", "b_to_a"}[i] {
+			continue
+		}
+		if err := r.port(i).SetPath(p.memlink()); err != nil {
+			return err
+		}
+		r.capacity(i, p.Rate.Bits(), now)
+		rate := "unlimited"
+		if p.Rate > 0 {
+			rate = p.Rate.String()
+		}
+		r.note(now, "path", fmt.Sprintf("%s: rate %s, delay %v", linkNames[i], rate, p.Delay))
+	}
+	return nil
+}
+
+func (r *runner) swap(e *Event, now plugins.Time) error {
+	kind, name, _ := strings.Cut(e.Swap, " ")
+	k, err := plugins.ParseKind(kind)
+	if err != nil {
+		return err
+	}
+	h := r.hosts[0]
+	if e.Host == "b" {
+		h = r.hosts[1]
+	}
+	i, err := h.attach(k, &Use{Use: name, Params: e.Params})
+	if err != nil {
+		return err
+	}
+	rep, err := h.stack.Use(k, int(i), false)
+	if err != nil {
+		return err
+	}
+	r.note(now, "swap", fmt.Sprintf("host %s: %v → %s, %d flows", h.name, k, name, rep.Flows))
+	return nil
+}
+
+func (r *runner) note(now plugins.Time, kind, message string) {
+	r.res.Report.Events = append(r.res.Report.Events, report.Event{TimeNS: int64(now.Sub(Start)), Kind: kind, Message: message})
+}
+
+func (r *runner) port(direction int) *memlink.Port {
+	return [...]*memlink.Port{r.w.PortA, r.w.PortB}[direction]
+}
+
+func (r *runner) startCapture(p *trace.Port) (err error) {
+	if r.pcap, err = pcap.NewWriter(r.o.Pcap, pcap.WriterConfig{Name: "a", Snap: r.s.MTU + 18}); err != nil {
+		return err
+	}
+	r.capture, err = p.Start(trace.Options{})
+	return err
+}
+
+func (r *runner) finishCapture() error {
+	if r.capture == nil {
+		return nil
+	}
+	return r.pcap.Finish(r.capture.Dropped())
+}
+
+// dropped counts a frame that the link dropped for its flow.
+func (r *runner) dropped(fromA bool, frame []byte) {
+	const ethHeader, ipv4 = 14, 0x0800
+	if len(frame) < ethHeader+20 || int(frame[12])<<8|int(frame[13]) != ipv4 || frame[ethHeader+9] != 6 {
+		return
+	}
+	tcpAt := ethHeader + int(frame[ethHeader]&15)*4
+	if len(frame) < tcpAt+4 {
+		return
+	}
+	src, dst := uint16(frame[tcpAt])<<8|uint16(frame[tcpAt+1]), uint16(frame[tcpAt+2])<<8|uint16(frame[tcpAt+3])
+	client, fromClient := src, true
+	if dst != listenPort {
+		client, fromClient = dst, false
+	}
+	h := r.hosts[0]
+	if fromA != fromClient {
+		h = r.hosts[1]
+	}
+	for _, f := range r.flows {
+		if f.from == h && f.client != nil && f.client.Tuple.LocalPort == client {
+			f.drops++
+		}
+	}
+}
