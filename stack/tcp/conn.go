@@ -84,7 +84,8 @@ type Conn struct {
 	ipID                uint16
 	finQueued, finSent  bool
 	ackNow              bool
-	wantProbe           bool // the rtx module asked for a tail-loss probe
+	sendNew             uint8 // new segments that go before retransmissions (F-RTO)
+	wantProbe           bool  // the rtx module asked for a tail-loss probe
 	synRetries          uint8
 	probes              uint8 // unanswered zero-window probes
 	keepProbes          uint8 // unanswered keepalive probes
@@ -117,6 +118,7 @@ type Conn struct {
 	clk                pace.Clock
 	ca                 uint8 // rtx's congestion state
 	cwr                bool  // reduction without loss, until cwrEnd is acknowledged
+	tellCWR            bool
 	wantsPRR           bool
 	cwndLimited        bool
 	appLimited         uint64 // delivered count up to which rate samples are application-limited; 0: not
@@ -177,7 +179,10 @@ type Counts struct {
 
 // inFlight is the engine's own account: what is outstanding, less what was SACKed or lost and not sent again. Commands that come
 // late make it too high, never too low.
-func (c *Conn) inFlight() uint32 { return c.sndNxt - c.sndUna - c.out.log.sacked - c.out.log.lost }
+func (c *Conn) inFlight() uint32 {
+	n := c.sndNxt - c.sndUna - c.out.log.sacked - c.out.log.lost
+	return n - min(n, c.out.dups)
+}
 
 // off is the stream offset of the sequence number s.
 func (c *Conn) off(s uint32) uint64 { return c.unaOff + uint64(int64(int32(s-c.sndUna))) }

@@ -139,6 +139,16 @@ type outstanding struct {
 	log  segLog
 	lost lostQueue
 	prr  prr
+	dups uint32 // without SACK: bytes that duplicate acknowledgements say have arrived
+}
+
+// notLost voids all lost marks.
+func (o *outstanding) notLost() {
+	for i := range o.log.n {
+		o.log.at(i).mark &^= rtx.MarkLost
+	}
+	o.log.lost = 0
+	o.lost.r = o.lost.r[:0]
 }
 
 // nothing is the outstanding of an idle connection. It is never written.
@@ -170,7 +180,7 @@ func (p *outPool) idle(c *Conn) {
 	}
 	c.out = &nothing
 	o.lost.r = o.lost.r[:0]
-	o.prr = prr{}
+	o.prr, o.dups = prr{}, 0
 	if len(o.log.ring) > minRing || cap(o.lost.r) > 64 {
 		p.rings.put(o.log.ring)
 		*o = outstanding{}

@@ -148,6 +148,9 @@ func (e *Engine) resumeCong(c *Conn) {
 	if c.stat.rateInterval > 0 {
 		s.Flags |= cong.FlagRateValid
 	}
+	if c.stat.rateAppLimited {
+		s.Flags |= cong.FlagAppLimited
+	}
 	c.setBarrier(s.ID)
 }
 
@@ -356,7 +359,7 @@ func (e *Engine) applyCong(index int, d *cong.Decision) {
 	c.ssthresh = max(d.Ssthresh, 2*c.mss)
 	cwnd := min(max(d.Cwnd, c.mss), maxWindow)
 	if d.Flags&cong.EnterCWR != 0 && c.caState() < cong.CACWR {
-		c.cwr, c.cwrEnd = true, c.sndNxt
+		c.cwr, c.cwrEnd, c.tellCWR = true, c.sndNxt, true
 		c.reduce(0)
 	}
 	if d.Flags&cong.MarkAppLimited != 0 {
@@ -400,6 +403,10 @@ func (e *Engine) applyRtx(index int, m *rtx.Command) {
 	case rtx.CmdReneged:
 		if c.out != &nothing {
 			c.out.log.renege()
+		}
+	case rtx.CmdNotLost:
+		if c.out != &nothing {
+			c.out.notLost()
 		}
 	case rtx.CmdProbe:
 		c.wantProbe = true
@@ -450,6 +457,12 @@ func (e *Engine) status(c *Conn, m *rtx.Command) {
 		st.firstSent = m.SendTime
 	}
 	c.ca = m.CA
+	if !c.sackOK && c.out != &nothing {
+		c.out.dups = m.SackedOut
+	}
+	if m.Flags&rtx.FlagSendNew != 0 {
+		c.sendNew = 2
+	}
 	c.rtxTimer = m.Timer
 	if m.Timer == rtx.TimerNone || c.out.log.n == 0 {
 		c.stopTimer(timerRtx)
@@ -534,6 +547,10 @@ func (e *Engine) ackSample(c *Conn, m *rtx.Command, exit bool) {
 	}
 	if exit {
 		s.Flags |= cong.FlagExit
+	}
+	if c.tellCWR { // the reduction that congestion control asked for has begun
+		c.tellCWR = false
+		s.Flags |= cong.FlagEnter
 	}
 	if m.Flags&(rtx.FlagEnter|rtx.FlagTimeout|rtx.FlagUndo|rtx.FlagTLPLoss) != 0 {
 		c.setBarrier(s.ID)

@@ -109,6 +109,16 @@ func (e *Engine) sendData(c *Conn) sendResult {
 			return sendFull
 		}
 	}
+	for ; c.sendNew > 0; c.sendNew-- {
+		n, fin, why := e.nextSegment(c)
+		if why != goAhead || !e.paced(c) {
+			c.sendNew = 0
+			break
+		}
+		if !e.sendNew(c, n, fin) {
+			return sendFull
+		}
+	}
 	for !c.out.lost.empty() {
 		if budget == 0 {
 			return sendMore
