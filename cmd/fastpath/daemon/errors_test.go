@@ -51,7 +51,7 @@ func TestStartErrors(t *testing.T) {
 		cases = append(cases, struct{ name, text, want string }{"no DPDK", port + "driver = \"dpdk\"\nvdev = \"net_null0\"\n", "built without DPDK"})
 	}
 	if os.Geteuid() != 0 {
-		cases = append(cases, struct{ name, text, want string }{"no root", port + "driver = \"afpacket\"\ninterface = \"lo\"\n", "run as root"})
+		cases = append(cases, struct{ name, text, want string }{"no root", port + "driver = \"tap\"\ninterface = \"fptest0\"\n", "run as root"})
 	}
 	before := children(t)
 	for _, c := range cases {
