@@ -19,7 +19,7 @@ func (e *Engine) shutdownWrite(c *Conn) {
 		c.state = FinWait1
 	case CloseWait:
 		c.state = LastAck
-	case SynReceived: // the FIN follows the handshake
+	case SynSent, SynReceived: // the FIN follows the handshake
 	default:
 		return
 	}

@@ -21,6 +21,14 @@ func (e *Engine) segment(c *Conn, t *wire.TCP) {
 		return
 	}
 	e.touch(c)
+	if c.state == SynReceived && c.listener == nil && t.Flags&(wire.SYN|wire.ACK|wire.RST) == wire.SYN|wire.ACK && t.Seq == c.irs {
+		// The SYN-ACK that completes a simultaneous open (RFC 9293, 3.5, figure 7): its SYN is known, what is left is an ACK. The
+		// window of a SYN is never scaled (RFC 7323, 2.2).
+		t.Flags &^= wire.SYN
+		t.Seq++
+		t.Window >>= c.sndScale
+		c.ackNow = true
+	}
 	if c.tsOK && o.Set&wire.OptTS != 0 && t.Flags&wire.RST == 0 && e.paws(c, &o) {
 		e.Stats.PAWS++
 		e.dupAck(c, t)

@@ -163,10 +163,12 @@ func (e *Engine) sendHandshake(c *Conn) sendResult {
 	}
 	c.ackNow = false
 	c.count.SegsOut++
-	c.sndNxt = c.iss + 1
-	if c.synRetries == 0 {
+	if c.sndNxt == c.iss {
 		c.lastSend = e.now
+	} else {
+		c.lastSend = 0 // sent again: which one is acknowledged will not be known (RFC 6298, 3)
 	}
+	c.sndNxt = c.iss + 1
 	if c.due[timerState] == never {
 		c.setTimer(timerState, e.now.Add(rtoInitial))
 	}
@@ -268,8 +270,10 @@ func (e *Engine) establish(c *Conn) {
 	// RFC 6928, 2; one segment if the SYN or its ACK was lost.
 	c.cwnd = min(uint32(e.cfg.InitialWindow)*c.mss, max(2*c.mss, uint32(e.cfg.InitialWindow)*1460))
 	first := c.lastSend
+	if first == 0 {
+		c.lastSend = e.now
+	}
 	if c.synRetries > 0 {
-		first = 0
 		c.cwnd = c.mss
 	}
 	c.busySince = e.now
