@@ -56,6 +56,7 @@ type Machine struct {
 	Arch       string `json:"arch"`
 	Kernel     string `json:"kernel"`
 	Gaps       Gaps   `json:"gaps"` // before the first run
+	GapsAfter  Gaps   `json:"gaps_after"`
 }
 
 // Gaps are the times during which the machine did not run a thread that never sleeps.
@@ -92,11 +93,12 @@ func (b *Bench) Summarize() {
 	}
 	b.Metrics = []Metric{}
 	for _, name := range slices.Sorted(maps.Keys(values)) {
-		b.Metrics = append(b.Metrics, summarize(name, values[name]))
+		b.Metrics = append(b.Metrics, Summary(name, values[name]))
 	}
 }
 
-func summarize(name string, v []float64) Metric {
+// Summary sums up the values of one metric, at least one.
+func Summary(name string, v []float64) Metric {
 	v = slices.Sorted(slices.Values(v))
 	m := Metric{Name: name, Unit: UnitOf(name), N: len(v), Median: Quantile(v, 0.5), Min: v[0], Max: v[len(v)-1],
 		Q1: Quantile(v, 0.25), Q3: Quantile(v, 0.75)}
@@ -121,15 +123,28 @@ func (b *Bench) WriteText(w io.Writer) error {
 	for _, p := range slices.Sorted(maps.Keys(b.Params)) {
 		fmt.Fprintf(w, " %s=%s", p, b.Params[p])
 	}
-	m := &b.Machine
-	fmt.Fprintf(w, "\n%s, %d cores, GOMAXPROCS %d, %s %s/%s, %s; gaps over 10 µs: %d, %.1f %% of the time, longest %s\n", m.CPU, m.Cores, m.GOMAXPROCS,
-		m.GoVersion, m.OS, m.Arch, m.Kernel, m.Gaps.Over10us, 100*m.Gaps.LostShare, Format(float64(m.Gaps.MaxNS), "ns"))
+	fmt.Fprintln(w)
+	b.Machine.writeText(w)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "METRIC\tMEDIAN\tMIN\tMAX\tIQR\tRUNS")
 	for _, m := range b.Metrics {
 		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%d\n", m.Name, Format(m.Median, m.Unit), Format(m.Min, m.Unit), Format(m.Max, m.Unit), Format(m.IQR, m.Unit), m.N)
 	}
 	return t.Flush()
+}
+
+// writeText writes what the machine is, and how often it did not run a thread that never sleeps.
+func (m *Machine) writeText(w io.Writer) {
+	fmt.Fprintf(w, "%s, %d cores, GOMAXPROCS %d, %s %s/%s, %s\n", m.CPU, m.Cores, m.GOMAXPROCS, m.GoVersion, m.OS, m.Arch, m.Kernel)
+	for _, g := range []struct {
+		when string
+		*Gaps
+	}{{"before", &m.Gaps}, {"after", &m.GapsAfter}} {
+		if g.MeasuredNS > 0 {
+			fmt.Fprintf(w, "the machine's gaps over 10 µs %s: %d in %s, %.1f %% of the time, longest %s\n", g.when, g.Over10us,
+				Format(float64(g.MeasuredNS), "ns"), 100*g.LostShare, Format(float64(g.MaxNS), "ns"))
+		}
+	}
 }
 
 // Format writes a value with a unit and four significant digits: "2.100 Gbit/s", "16.00 µs".

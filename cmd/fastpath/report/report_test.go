@@ -37,13 +37,42 @@ func golden(t *testing.T, file string, got []byte) {
 func bench() *Bench {
 	b := &Bench{Name: "bulk", Params: map[string]string{"size": "64KiB", "cong": "reno", "mtu": "1500"},
 		Machine: Machine{CPU: "AMD EPYC", Cores: 2, GOMAXPROCS: 2, GoVersion: "go1.26.8", OS: "linux", Arch: "amd64", Kernel: "6.1.0",
-			Gaps: Gaps{MeasuredNS: 1e9, Over10us: 1400, LostNS: 55e6, MaxNS: 3e6, LostShare: 0.055}}}
+			Gaps:      Gaps{MeasuredNS: 1e9, Over10us: 1400, LostNS: 55e6, MaxNS: 3e6, LostShare: 0.055},
+			GapsAfter: Gaps{MeasuredNS: 1e9, Over10us: 1300, LostNS: 50e6, MaxNS: 4e6, LostShare: 0.05}}}
 	for i, v := range []float64{17.1e9, 16.8e9, 17.3e9, 12e9, 17.2e9} {
 		b.Runs = append(b.Runs, Run{Values: map[string]float64{"goodput_bps": v, "retransmits": float64(i), "p50_ns": 15_930},
 			DurationNS: 5e9, CPUNS: 5e9, CPUSecondsPerGB: 40 / (v * 5 / 1e9), GapMaxNS: 2e6})
 	}
 	b.Summarize()
 	return b
+}
+
+func floor() *Floor {
+	peer := Summary("rate_per_s", []float64{43_000, 42_000, 44_500})
+	f := &Floor{Machine: bench().Machine, Peer: "gVisor", Rows: []FloorRow{
+		{Name: "rr", Ours: Summary("rate_per_s", []float64{190e3, 180e3, 260e3}), Peer: &peer, RefMedian: 43_000, RequireRatio: 5},
+		{Name: "bulk", Ours: Summary("goodput_bps", []float64{19e9}), RefMedian: 2.1e9, RequireRatio: 8},
+		{Name: "idle", Ours: Summary("endpoint_bytes", []float64{1490, 1480}), RefMedian: 5700, RequireMost: 1500},
+	}}
+	f.Judge()
+	return f
+}
+
+func TestJudge(t *testing.T) {
+	f := floor()
+	for i, want := range []string{"missed", "unknown", "met"} {
+		if f.Rows[i].Verdict != want {
+			t.Errorf("%s: %s, want %s", f.Rows[i].Name, f.Rows[i].Verdict, want)
+		}
+	}
+	if f.Met {
+		t.Error("met, although one row is missed")
+	}
+	f.Rows[0].RequireRatio = 4
+	f.Rows[2].RequireMost = 1400
+	if f.Judge(); f.Rows[0].Verdict != "met" || f.Rows[2].Verdict != "missed" {
+		t.Errorf("%+v", f.Rows)
+	}
 }
 
 func sim() *Sim {
@@ -54,7 +83,8 @@ func sim() *Sim {
 				Segments: 748_950, Retransmits: 7_417, Lost: 7_420, Dropped: 7_410, Recoveries: 12, Undos: 1, Probes: 2,
 				RTT:       RTT{Samples: 370_000, MinNS: 150e6, P50NS: 150_012_345, P95NS: 151e6, P99NS: 152e6, MaxNS: 160e6, MeanNS: 150_100_000},
 				CwndBytes: 33_000_000, CwndMaxBytes: 66_000_000, SsthreshBytes: 1 << 20, Verified: true},
-			{Flow: 1, Name: "b", Rtx: "list", Pace: "none", Cong: "reno", PayloadBytes: 1000, GoodputBPS: 1_420_000, Timeouts: 3},
+			{Flow: 1, Name: "b", Rtx: "list", Pace: "none", Cong: "reno", PayloadBytes: 1000, GoodputBPS: 1_420_000, Timeouts: 3,
+				Transactions: RTT{Samples: 5, MinNS: 1e6, P50NS: 2e6, P95NS: 3e6, P99NS: 4e6, MaxNS: 5e6, MeanNS: 3e6}},
 		},
 		Links: []Link{{Name: "a→b", RateBPS: 10e9, DelayNS: 75e6, Frames: 748_950, FrameBytes: 1_133_000_000, Delivered: 741_500, LostRandom: 7_410,
 			LostQueue: 40, Duplicated: 1, Reordered: 2, Corrupted: 3, Marked: 4, QueueMaxBytes: 1 << 20, QueueMeanBytes: 4096, UtilPerMille: 86},
@@ -65,7 +95,7 @@ func sim() *Sim {
 
 // TestSchema: names and form of the JSON are as committed. Renaming a field breaks programs that read it.
 func TestSchema(t *testing.T) {
-	for file, v := range map[string]any{"bench.json": bench(), "sim.json": sim()} {
+	for file, v := range map[string]any{"bench.json": bench(), "sim.json": sim(), "floor.json": floor()} {
 		got, err := json.MarshalIndent(v, "", "  ")
 		if err != nil {
 			t.Fatal(err)
@@ -107,6 +137,7 @@ func TestNames(t *testing.T) {
 		}
 	}
 	walk(reflect.TypeFor[Bench]())
+	walk(reflect.TypeFor[Floor]())
 	walk(reflect.TypeFor[Sim]())
 }
 
@@ -136,6 +167,10 @@ func TestText(t *testing.T) {
 	}
 	b.WriteByte('\n')
 	if err := sim().WriteText(&b); err != nil {
+		t.Fatal(err)
+	}
+	b.WriteByte('\n')
+	if err := floor().WriteText(&b); err != nil {
 		t.Fatal(err)
 	}
 	golden(t, "text.txt", b.Bytes())

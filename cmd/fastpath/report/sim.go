@@ -113,6 +113,9 @@ func (s *Sim) WriteText(w io.Writer) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
+	if err := s.writeTransactions(w); err != nil {
+		return err
+	}
 	fmt.Fprintln(t, "LINK\tRATE\tDELAY\tFRAMES\tDELIVERED\tLOST\tFULL\tDUP\tREORDERED\tQUEUE MAX\tUSED")
 	for i := range s.Links {
 		l := &s.Links[i]
@@ -122,6 +125,27 @@ func (s *Sim) WriteText(w io.Writer) error {
 		}
 		fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d/1000\n", l.Name, rate, ns(l.DelayNS), l.Frames, l.Delivered, l.LostRandom,
 			l.LostQueue, l.Duplicated, l.Reordered, l.QueueMaxBytes, l.UtilPerMille)
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	for i := range s.Events {
+		fmt.Fprintf(w, "%s %s: %s\n", ns(s.Events[i].TimeNS), s.Events[i].Kind, s.Events[i].Message)
+	}
+	return nil
+}
+
+// writeTransactions writes the times of request/response flows, if there are any.
+func (s *Sim) writeTransactions(w io.Writer) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	header := "FLOW\tTRANSACTIONS\tMIN\tP50\tP95\tP99\tMAX\n"
+	for i := range s.Flows {
+		x := &s.Flows[i].Transactions
+		if x.Samples == 0 {
+			continue
+		}
+		fmt.Fprintf(t, "%s%s\t%d\t%s\t%s\t%s\t%s\t%s\n", header, s.Flows[i].Name, x.Samples, ns(x.MinNS), ns(x.P50NS), ns(x.P95NS), ns(x.P99NS), ns(x.MaxNS))
+		header = ""
 	}
 	return t.Flush()
 }
