@@ -4,6 +4,7 @@ package bench
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"runtime"
@@ -24,7 +25,7 @@ type Options struct {
 	Time    time.Duration // how long to run
 	Count   int           // connections, for cps and idle
 	Flows   int           // connections at once, for bulk and rr; default 1
-	Spin    bool          // locked, pinned workers with a notifier instead of the polling goroutine
+	Spin    bool          // the server's worker is locked to the last core, with a notifier, instead of sharing the polling goroutine
 	Modules [plugins.NumKinds]stack.ModuleConfig
 	// Attach, if set, is called with both stacks before the work starts, to give them further modules.
 	Attach func(a, b *stack.Stack) (cleanup func(), err error)
@@ -59,8 +60,8 @@ func newPair(o Options) (*pair, error) {
 		if c.Modules[plugins.Pace].Name == "" {
 			c.Modules[plugins.Pace].Name = "none" // the peer stacks do not pace either
 		}
-		if o.Spin {
-			c.Workers = []stack.WorkerConfig{{Poll: stack.Spin, Core: i % runtime.NumCPU()}}
+		if o.Spin && i == 1 { // one only: applications and the client's worker need a core, and this may be one of two
+			c.Workers = []stack.WorkerConfig{{Poll: stack.Spin, Core: runtime.NumCPU() - 1}}
 		}
 		return c
 	}
@@ -70,16 +71,20 @@ func newPair(o Options) (*pair, error) {
 		return nil, err
 	}
 	if p.b, err = stack.New(cb); err != nil {
-		return nil, err
+		return nil, errors.Join(err, p.a.Close())
 	}
 	if o.Attach != nil {
-		if p.undo, err = o.Attach(p.a, p.b); err != nil {
-			return nil, err
+		undo, err := o.Attach(p.a, p.b)
+		if err != nil {
+			return nil, errors.Join(err, p.close())
 		}
+		p.undo = undo
 	}
 	p.dial = &sock.Dialer{Stack: p.a}
-	p.ln, err = sock.ListenAddr(p.b, p.addr(), 1<<16)
-	return p, err
+	if p.ln, err = sock.ListenAddr(p.b, p.addr(), 1<<16); err != nil {
+		return nil, errors.Join(err, p.close())
+	}
+	return p, nil
 }
 
 func (p *pair) addr() netip.AddrPort { return netip.AddrPortFrom(p.b.Addrs()[0].Addr(), port) }
@@ -87,11 +92,11 @@ func (p *pair) addr() netip.AddrPort { return netip.AddrPortFrom(p.b.Addrs()[0].
 func (p *pair) connect() (*sock.Conn, error) { return p.dial.DialAddr(context.Background(), p.addr()) }
 
 func (p *pair) close() error {
-	p.undo()
-	if err := p.a.Close(); err != nil {
-		return err
+	if p.ln != nil {
+		p.ln.Close() //nolint:errcheck // of a stack that lives
 	}
-	return p.b.Close()
+	p.undo()
+	return errors.Join(p.a.Close(), p.b.Close())
 }
 
 // usage is what the process has used up.

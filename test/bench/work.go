@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -14,11 +15,11 @@ import (
 
 // BulkResult is one run of Bulk.
 type BulkResult struct {
-	Bytes      int64
-	Elapsed    time.Duration
-	BitsPerSec float64 // payload that the reader got
-	CPUPerGB   float64 // seconds of CPU, both ends, per 10^9 bytes
-	AllocsPerK float64 // heap allocations per 1000 packets of payload
+	Bytes        int64
+	Elapsed, CPU time.Duration
+	BitsPerSec   float64 // payload that the reader got
+	CPUPerGB     float64 // seconds of CPU, both ends, per 10^9 bytes
+	AllocsPerK   float64 // heap allocations per 1000 packets of payload
 }
 
 // Bulk writes o.Size bytes at a time for o.Time on o.Flows connections and counts what the readers get.
@@ -27,15 +28,23 @@ func Bulk(o Options) (r BulkResult, err error) {
 	if err != nil {
 		return r, err
 	}
+	defer func() { err = errors.Join(err, p.close()) }()
 	flows := max(o.Flows, 1)
-	got := make(chan int64, flows)
+	type end struct {
+		n   int64
+		err error
+	}
+	got := make(chan end, flows)
 	go func() {
 		for range flows {
 			c, err := p.ln.Accept()
 			if err != nil {
 				return
 			}
-			go func() { got <- drain(c) }()
+			go func() {
+				n, err := drain(c)
+				got <- end{n, err}
+			}()
 		}
 	}()
 	conns := make([]*sock.Conn, flows)
@@ -45,62 +54,75 @@ func Bulk(o Options) (r BulkResult, err error) {
 		}
 	}
 	u0 := used()
-	end := u0.at.Add(o.Time)
-	var wg sync.WaitGroup
+	wrote := make(chan end, flows)
 	for _, c := range conns {
-		wg.Add(1)
 		go func() {
-			defer wg.Done()
-			write(c, o.Size, end)
+			n, err := write(c, o.Size, u0.at.Add(o.Time))
+			wrote <- end{n, err}
 		}()
 	}
-	wg.Wait()
+	sent := int64(0)
 	for range flows {
-		r.Bytes += <-got
+		w, g := <-wrote, <-got
+		sent += w.n
+		r.Bytes += g.n
+		err = errors.Join(err, w.err, g.err)
+	}
+	if err == nil && sent != r.Bytes {
+		err = fmt.Errorf("bench: %d bytes written, %d read", sent, r.Bytes)
+	}
+	if err != nil {
+		return r, err
 	}
 	u1 := used()
-	r.Elapsed = u1.at.Sub(u0.at)
+	r.Elapsed, r.CPU = u1.at.Sub(u0.at), u1.cpu-u0.cpu
 	r.BitsPerSec = float64(r.Bytes) * 8 / r.Elapsed.Seconds()
-	r.CPUPerGB = (u1.cpu - u0.cpu).Seconds() / (float64(r.Bytes) / 1e9)
+	r.CPUPerGB = r.CPU.Seconds() / (float64(r.Bytes) / 1e9)
 	r.AllocsPerK = float64(u1.allocs-u0.allocs) / (float64(r.Bytes) / 1448 / 1000)
 	for _, c := range conns {
 		c.Close()
 	}
-	return r, p.close()
+	return r, nil
 }
 
-func drain(c net.Conn) (n int64) {
+// drain reads to the end of the stream.
+func drain(c net.Conn) (n int64, err error) {
 	defer c.Close()
 	buf := make([]byte, 64<<10)
 	for {
 		k, err := c.Read(buf)
 		n += int64(k)
+		if err == io.EOF {
+			return n, nil
+		}
 		if err != nil {
-			return n
+			return n, err
 		}
 	}
 }
 
 // write writes until end, looking at the clock once per 64 KiB, and then ends the stream.
-func write(c *sock.Conn, size int, end time.Time) {
+func write(c *sock.Conn, size int, end time.Time) (n int64, err error) {
 	buf := make([]byte, size)
 	per := max(1, 65536/size)
 	for time.Now().Before(end) {
 		for range per {
-			if _, err := c.Write(buf); err != nil {
-				return
+			k, err := c.Write(buf)
+			n += int64(k)
+			if err != nil {
+				return n, err
 			}
 		}
 	}
-	c.CloseWrite()
+	return n, c.CloseWrite()
 }
 
 // RRResult is one run of RequestResponse.
 type RRResult struct {
-	Count    int
-	PerSec   float64
-	P50, P99 time.Duration
-	CPUPerK  float64 // seconds of CPU per 1000 transactions
+	Count        int
+	Elapsed, CPU time.Duration
+	PerSec       float64
+	P50, P99     time.Duration
 }
 
 // RequestResponse exchanges messages of o.Size bytes, one outstanding per connection, for o.Time on o.Flows connections.
@@ -109,6 +131,7 @@ func RequestResponse(o Options) (r RRResult, err error) {
 	if err != nil {
 		return r, err
 	}
+	defer func() { err = errors.Join(err, p.close()) }()
 	go func() {
 		for {
 			c, err := p.ln.Accept()
@@ -120,6 +143,7 @@ func RequestResponse(o Options) (r RRResult, err error) {
 	}()
 	flows := max(o.Flows, 1)
 	lats := make([][]time.Duration, flows)
+	errs := make([]error, flows)
 	var wg sync.WaitGroup
 	u0 := used()
 	for i := range flows {
@@ -130,12 +154,15 @@ func RequestResponse(o Options) (r RRResult, err error) {
 		wg.Add(1)
 		go func() {
 			defer wg.Done()
-			lats[i] = ask(c, o.Size, u0.at.Add(o.Time))
+			lats[i], errs[i] = ask(c, o.Size, u0.at.Add(o.Time))
 			c.Close()
 		}()
 	}
 	wg.Wait()
 	u1 := used()
+	if err := errors.Join(errs...); err != nil {
+		return r, err
+	}
 	var all []time.Duration
 	for _, l := range lats {
 		all = append(all, l...)
@@ -145,10 +172,10 @@ func RequestResponse(o Options) (r RRResult, err error) {
 	}
 	slices.Sort(all)
 	r.Count = len(all)
-	r.PerSec = float64(r.Count) / u1.at.Sub(u0.at).Seconds()
+	r.Elapsed, r.CPU = u1.at.Sub(u0.at), u1.cpu-u0.cpu
+	r.PerSec = float64(r.Count) / r.Elapsed.Seconds()
 	r.P50, r.P99 = all[len(all)/2], all[len(all)*99/100]
-	r.CPUPerK = (u1.cpu - u0.cpu).Seconds() / float64(r.Count) * 1000
-	return r, p.close()
+	return r, nil
 }
 
 func echo(c net.Conn, size int) {
@@ -164,27 +191,29 @@ func echo(c net.Conn, size int) {
 	}
 }
 
-func ask(c net.Conn, size int, end time.Time) (lat []time.Duration) {
+// ask sends messages and waits for each to come back, until end.
+func ask(c net.Conn, size int, end time.Time) (lat []time.Duration, err error) {
 	b := make([]byte, size)
 	lat = make([]time.Duration, 0, 1<<20)
 	for t := time.Now(); t.Before(end); {
 		if _, err := c.Write(b); err != nil {
-			return lat
+			return lat, err
 		}
 		if _, err := io.ReadFull(c, b); err != nil {
-			return lat
+			return lat, err
 		}
 		now := time.Now()
 		lat = append(lat, now.Sub(t))
 		t = now
 	}
-	return lat
+	return lat, nil
 }
 
 // CPSResult is one run of ConnectionsPerSecond.
 type CPSResult struct {
-	Count  int
-	PerSec float64
+	Count        int
+	Elapsed, CPU time.Duration
+	PerSec       float64
 }
 
 // ConnectionsPerSecond opens o.Count connections one after the other, exchanges one message of o.Size bytes on each, and lets the
@@ -194,6 +223,7 @@ func ConnectionsPerSecond(o Options) (r CPSResult, err error) {
 	if err != nil {
 		return r, err
 	}
+	defer func() { err = errors.Join(err, p.close()) }()
 	go func() {
 		for {
 			c, err := p.ln.Accept()
@@ -209,7 +239,8 @@ func ConnectionsPerSecond(o Options) (r CPSResult, err error) {
 		}
 	}()
 	b := make([]byte, o.Size)
-	t0 := time.Now()
+	u0 := used()
+	t0 := u0.at
 	for r.Count < o.Count && time.Since(t0) < o.Time {
 		c, err := p.connect()
 		if err != nil {
@@ -224,8 +255,10 @@ func ConnectionsPerSecond(o Options) (r CPSResult, err error) {
 		c.Close()
 		r.Count++
 	}
-	r.PerSec = float64(r.Count) / time.Since(t0).Seconds()
-	return r, p.close()
+	u1 := used()
+	r.Elapsed, r.CPU = u1.at.Sub(t0), u1.cpu-u0.cpu
+	r.PerSec = float64(r.Count) / r.Elapsed.Seconds()
+	return r, nil
 }
 
 // IdleResult is one run of Idle.
@@ -242,6 +275,7 @@ func Idle(o Options) (r IdleResult, err error) {
 	if err != nil {
 		return r, err
 	}
+	defer func() { err = errors.Join(err, p.close()) }()
 	heap := func() float64 {
 		runtime.GC()
 		runtime.GC()
@@ -272,5 +306,5 @@ func Idle(o Options) (r IdleResult, err error) {
 		c.Close()
 	}
 	runtime.KeepAlive(keep)
-	return r, p.close()
+	return r, nil
 }
