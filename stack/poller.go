@@ -85,7 +85,6 @@ func (p *Poller) wake() {
 
 func (p *Poller) run() {
 	idleSince := p.clock.Now()
-	rounds := 0
 	for {
 		ws := *p.workers.Load()
 		if len(ws) == 0 {
@@ -109,7 +108,6 @@ func (p *Poller) run() {
 				busy = true
 			}
 		}
-		rounds++
 		now := ws[0].last()
 		if busy {
 			idleSince = now

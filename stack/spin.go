@@ -2,7 +2,11 @@ package stack
 
 import (
 	"fmt"
+	"os"
 	"runtime"
+	"slices"
+	"strconv"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -11,23 +15,114 @@ import (
 	"github.com/fastpath-tcp/fastpath/stack/tcp"
 )
 
-// spin runs w on a thread of its own, pinned to its core, and never sleeps. Applications are woken by a notifier goroutine: a
-// goroutine made runnable by a locked thread would land in that thread's own run queue, from which others must steal it.
-func (w *Worker) spin(ready chan<- error) {
+// spinner runs the spinning workers of one core in turn, on a thread pinned to it, and never sleeps. Applications are woken by a
+// notifier goroutine: a goroutine made runnable by a locked thread would land in that thread's own run queue, from which others
+// must steal it.
+type spinner struct {
+	core    int
+	tid     int // of its thread
+	workers atomic.Pointer[[]*Worker]
+	notify  *notifier
+}
+
+// spinners are the spinners of the process, by core.
+var spinners = struct {
+	sync.Mutex
+	byCore map[int]*spinner
+}{byCore: map[int]*spinner{}}
+
+// startSpinning gives w to the spinner of its core, which is made if there is none.
+func startSpinning(w *Worker) error {
+	spinners.Lock()
+	defer spinners.Unlock()
+	s := spinners.byCore[w.core]
+	if s == nil {
+		s = &spinner{core: w.core}
+		s.workers.Store(&[]*Worker{})
+		var err error
+		if s.notify, err = newNotifier(); err != nil {
+			return err
+		}
+		ready := make(chan error)
+		go s.run(ready)
+		if err := <-ready; err != nil {
+			s.notify.close()
+			return fmt.Errorf("stack: worker %d: %w", w.index, err)
+		}
+		spinners.byCore[w.core] = s
+		// The core belongs to the spinner now, unless it is the only one there is.
+		setAffinity(func(set *unix.CPUSet) { set.Clear(w.core) })
+	}
+	w.notify = s.notify
+	ws := append(slices.Clone(*s.workers.Load()), w)
+	s.workers.Store(&ws)
+	return nil
+}
+
+// stopSpinning takes w, which has ended, from its spinner. The last one ends it.
+func stopSpinning(w *Worker) {
+	spinners.Lock()
+	defer spinners.Unlock()
+	s := spinners.byCore[w.core]
+	ws := slices.DeleteFunc(slices.Clone(*s.workers.Load()), func(x *Worker) bool { return x == w })
+	if len(ws) == 0 {
+		setAffinity(func(set *unix.CPUSet) { set.Set(w.core) })
+		delete(spinners.byCore, w.core)
+		s.workers.Store(nil)
+		return
+	}
+	s.workers.Store(&ws)
+}
+
+func (s *spinner) run(ready chan<- error) {
 	runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+	s.tid = unix.Gettid()
 	var set unix.CPUSet
-	set.Set(w.core)
+	set.Set(s.core)
 	if err := unix.SchedSetaffinity(0, &set); err != nil {
-		ready <- fmt.Errorf("stack: worker %d: pinning to core %d: %w", w.index, w.core, err)
+		ready <- fmt.Errorf("pinning to core %d: %w", s.core, err)
 		return
 	}
 	ready <- nil
-	for !w.stopping.Load() {
-		w.turn()
-		w.notify.flush()
+	for ws := s.workers.Load(); ws != nil; ws = s.workers.Load() {
+		for _, w := range *ws {
+			if w.stopping.Load() {
+				w.finish()
+			} else {
+				w.turn()
+			}
+		}
+		s.notify.flush()
 	}
-	w.finish()
-	w.notify.close()
+	s.notify.close()
+}
+
+// setAffinity changes which cores the process's threads may use, other than those of spinners. Threads made later inherit it. It does
+// what it can: without it things work, only slower.
+func setAffinity(change func(set *unix.CPUSet)) {
+	tasks, err := os.ReadDir("/proc/self/task")
+	if err != nil {
+		return
+	}
+	for _, t := range tasks {
+		tid, err := strconv.Atoi(t.Name())
+		var set unix.CPUSet
+		if err != nil || isSpinner(tid) || unix.SchedGetaffinity(tid, &set) != nil {
+			continue
+		}
+		if change(&set); set.Count() > 0 {
+			_ = unix.SchedSetaffinity(tid, &set) // the thread may have ended
+		}
+	}
+}
+
+func isSpinner(tid int) bool {
+	for _, s := range spinners.byCore {
+		if s.tid == tid {
+			return true
+		}
+	}
+	return false
 }
 
 // notifier wakes application goroutines on behalf of a locked, spinning worker.

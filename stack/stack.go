@@ -253,20 +253,11 @@ func (s *Stack) startWorkers() (int, error) {
 		return 0, nil
 	}
 	for i, w := range s.workers {
-		if !w.spins {
-			if err := s.poller.add(w); err != nil {
-				return i, err
-			}
-			continue
+		start := s.poller.add
+		if w.spins {
+			start = startSpinning
 		}
-		var err error
-		if w.notify, err = newNotifier(); err != nil {
-			return i, err
-		}
-		ready := make(chan error)
-		go w.spin(ready)
-		if err := <-ready; err != nil {
-			w.notify.close()
+		if err := start(w); err != nil {
 			return i, err
 		}
 	}
@@ -286,7 +277,11 @@ func (s *Stack) stopWorkers(ws []*Worker) {
 	}
 	for _, w := range ws {
 		<-w.done
-		if !s.manual && !w.spins {
+		switch {
+		case s.manual:
+		case w.spins:
+			stopSpinning(w)
+		default:
 			s.poller.remove(w)
 		}
 	}

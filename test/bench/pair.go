@@ -21,12 +21,12 @@ import (
 
 // Options of a benchmark.
 type Options struct {
-	Size    int           // bytes per write or message
-	Time    time.Duration // how long to run
-	Count   int           // connections, for cps and idle
-	Flows   int           // connections at once, for bulk and rr; default 1
-	Spin    bool          // the server's worker is locked to the last core, with a notifier, instead of sharing the polling goroutine
-	Modules [plugins.NumKinds]stack.ModuleConfig
+	Size    int                                  // bytes per write or message
+	Time    time.Duration                        // how long to run
+	Count   int                                  // connections, for cps and idle
+	Flows   int                                  // connections at once, for bulk and rr; default 1
+	Spin    bool                                 // the server's worker is locked to the last core, with a notifier, instead of sharing the polling goroutine
+	Modules [plugins.NumKinds]stack.ModuleConfig // default: btree, none (the peer stacks do not pace either), reno
 	// Attach, if set, is called with both stacks before the work starts, to give them further modules.
 	Attach func(a, b *stack.Stack) (cleanup func(), err error)
 }
@@ -43,6 +43,7 @@ type pair struct {
 const port = 80
 
 func newPair(o Options) (*pair, error) {
+	o.setModules()
 	pa, pb, err := memlink.New(memlink.Config{})
 	if err != nil {
 		return nil, err
@@ -54,12 +55,6 @@ func newPair(o Options) (*pair, error) {
 	p := &pair{arena: mem.NewArena(budget), undo: func() {}}
 	cfg := func(i int) stack.Config {
 		c := stack.Config{Arena: p.arena, Modules: o.Modules, Addrs: []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(i + 1)}), 24)}}
-		if c.Modules[plugins.Cong].Name == "" {
-			c.Modules[plugins.Cong].Name = "reno"
-		}
-		if c.Modules[plugins.Pace].Name == "" {
-			c.Modules[plugins.Pace].Name = "none" // the peer stacks do not pace either
-		}
 		if o.Spin && i == 1 { // one only: applications and the client's worker need a core, and this may be one of two
 			c.Workers = []stack.WorkerConfig{{Poll: stack.Spin, Core: runtime.NumCPU() - 1}}
 		}

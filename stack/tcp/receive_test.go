@@ -1,0 +1,244 @@
+package tcp_test
+
+import (
+	"fmt"
+	"io"
+	"testing"
+
+	"github.com/fastpath-tcp/fastpath/stack/tcp"
+)
+
+// RFC 9293, 3.10.7.4, first: segments before, across and behind the window.
+func TestWindowEdges(t *testing.T) {
+	p, f := established(t, tcp.Config{RecvBuffer: 4000}, "mss 1000", 10000)
+	f.Send("P. 1:1001(1000) ack 1")
+	f.Expect(". 1:1(0) ack 1001")
+	// All of it received already: acknowledged again.
+	f.Send("P. 1:1001(1000) ack 1")
+	f.Expect(". 1:1(0) ack 1001")
+	// Its front received already: the rest counts.
+	f.Send("P. 501:1501(1000) ack 1")
+	f.Expect(". 1:1(0) ack 1501")
+	// Its tail is beyond the window (4001): the front counts.
+	f.Send("P. 1501:2501(1000) ack 1")
+	f.Expect(". 1:1(0) ack 2501")
+	f.Send("P. 2501:3501(1000) ack 1")
+	f.Expect(". 1:1(0) ack 3501 win 500")
+	f.Send("P. 3501:4501(1000) ack 1")
+	f.Expect(". 1:1(0) ack 4001 win 0")
+	// Behind the window.
+	f.Send("P. 5001:5101(100) ack 1")
+	f.Expect(". 1:1(0) ack 4001 win 0")
+	// At the closed window: its acknowledgement counts, its data not (RFC 9293, 3.10.7.4).
+	f.Write(10)
+	f.Expect("P. 1:11(10) ack 4001 win 0")
+	f.Send("P. 4001:4101(100) ack 11")
+	f.Expect(". 11:11(0) ack 4001 win 0")
+	if n := f.Info().SendQueue; n != 0 {
+		t.Errorf("%d bytes are not acknowledged", n)
+	}
+	f.WantRead(4000)
+	f.WantReadErr(tcp.ErrWouldBlock)
+	f.Expect(". 11:11(0) ack 4001 win 4000")
+	p.Done()
+}
+
+// A segment that covers the whole window and more on both sides.
+func TestSegmentAcrossWindow(t *testing.T) {
+	_, f := established(t, tcp.Config{RecvBuffer: 1000}, "mss 1460", 10000)
+	f.Send("P. 1:501(500) ack 1")
+	f.Expect(". 1:1(0) ack 501")
+	f.Send("P. 1:1401(1400) ack 1")
+	f.Expect(". 1:1(0) ack 1001 win 0")
+	f.WantRead(1000)
+	f.Expect(". 1:1(0) ack 1001 win 1000")
+}
+
+// RFC 5681, 4.2: a segment out of order is acknowledged at once, and so is one that fills a gap. Without SACK there are no blocks.
+func TestOutOfOrderWithoutSACK(t *testing.T) {
+	_, f := established(t, tcp.Config{}, "mss 1460", 10000)
+	f.Send("P. 101:201(100) ack 1")
+	f.Expect(". 1:1(0) ack 1 <>")
+	f.Send("P. 301:401(100) ack 1")
+	f.Expect(". 1:1(0) ack 1 <>")
+	f.WantReadErr(tcp.ErrWouldBlock)
+	f.Send("P. 1:101(100) ack 1")
+	f.Expect(". 1:1(0) ack 201 <>")
+	f.WantRead(200)
+	f.Send("P. 201:301(100) ack 1")
+	f.Expect(". 1:1(0) ack 401 <>")
+	f.WantRead(200)
+}
+
+// RFC 2018, 4: the first block holds the segment that has just come, the others follow in the order in which they changed.
+func TestSACKBlocks(t *testing.T) {
+	_, f := established(t, tcp.Config{}, "mss 1460,sackOK", 10000)
+	f.Send("P. 201:301(100) ack 1")
+	f.Expect(". 1:1(0) ack 1 <sack 201:301>")
+	f.Send("P. 401:501(100) ack 1")
+	f.Expect(". 1:1(0) ack 1 <sack 401:501 201:301>")
+	f.Send("P. 601:701(100) ack 1")
+	f.Expect(". 1:1(0) ack 1 <sack 601:701 401:501 201:301>")
+	f.Send("P. 801:901(100) ack 1")
+	f.Expect(". 1:1(0) ack 1 <sack 801:901 601:701 401:501 201:301>")
+	f.Send("P. 1001:1101(100) ack 1") // no more than four fit
+	f.Expect(". 1:1(0) ack 1 <sack 1001:1101 801:901 601:701 401:501>")
+	f.Send("P. 301:401(100) ack 1") // joins two
+	f.Expect(". 1:1(0) ack 1 <sack 201:501 1001:1101 801:901 601:701>")
+	f.Send("P. 1:201(200) ack 1") // moves the left edge: no block for it
+	f.Expect(". 1:1(0) ack 501 <sack 1001:1101 801:901 601:701>")
+	f.WantRead(500)
+	f.Send("P. 501:1001(500) ack 1")
+	f.Expect(". 1:1(0) ack 1101 <>")
+	f.WantRead(600)
+}
+
+// With timestamps three blocks fit (RFC 2018, 3).
+func TestSACKBlocksWithTimestamps(t *testing.T) {
+	p := newPeer(t, tcp.Config{})
+	l := p.Listen(1)
+	f := p.Flow(5000, 80)
+	f.TS = true
+	f.Send("S 0:0(0) win 10000 <mss 1460,sackOK,ts * *>")
+	f.Expect("S. 0:0(0) ack 1")
+	f.Send(". 1:1(0) ack 1 win 10000")
+	f.Accept(l)
+	for i := range 4 {
+		f.Send(fmt.Sprintf("P. %d:%d(100) ack 1", 201+200*i, 301+200*i))
+		if i < 3 {
+			f.Expect(". 1:1(0) ack 1 " + []string{"<ts * *,sack 201:301>", "<ts * *,sack 401:501 201:301>", "<ts * *,sack 601:701 401:501 201:301>"}[i])
+		}
+	}
+	f.Expect(". 1:1(0) ack 1 <ts * *,sack 801:901 601:701 401:501>")
+}
+
+// RFC 2883, 4: what came twice is reported once, as the first block.
+func TestDSACK(t *testing.T) {
+	p, f := established(t, tcp.Config{}, "mss 1460,sackOK", 10000)
+	f.Send("P. 1:101(100) ack 1")
+	f.Expect(". 1:1(0) ack 101")
+	f.Send("P. 1:101(100) ack 1") // 4.1.1: below the acknowledgement
+	f.Expect(". 1:1(0) ack 101 <sack 1:101>")
+	f.Send("P. 101:201(100) ack 1")
+	f.Expect(". 1:1(0) ack 201 <>") // once only
+	f.Send("P. 101:301(200) ack 1") // 4.2.1: its front
+	f.Expect(". 1:1(0) ack 301 <sack 101:201>")
+	f.Send("P. 401:501(100) ack 1")
+	f.Expect(". 1:1(0) ack 301 <sack 401:501>")
+	f.Send("P. 401:501(100) ack 1") // 4.1.2: in a block above; that follows
+	f.Expect(". 1:1(0) ack 301 <sack 401:501 401:501>")
+	f.Send("P. 421:441(20) ack 1")
+	f.Expect(". 1:1(0) ack 301 <sack 421:441 401:501>")
+	if s := p.Stats().TCP; s.DSACKsSent != 4 {
+		t.Errorf("%d D-SACKs, want 4", s.DSACKsSent)
+	}
+	f.WantRead(300)
+}
+
+// Without SACK there is no D-SACK either.
+func TestDuplicateWithoutSACK(t *testing.T) {
+	_, f := established(t, tcp.Config{}, "mss 1460", 10000)
+	f.Send("P. 1:101(100) ack 1")
+	f.Expect(". 1:1(0) ack 101")
+	f.Send("P. 1:101(100) ack 1")
+	f.Expect(". 1:1(0) ack 101 <>")
+	f.WantRead(100)
+}
+
+// Blocks on data segments must not make them longer than the path allows: a full segment goes without, and an ACK with them follows.
+func TestSACKBesideData(t *testing.T) {
+	_, f := established(t, tcp.Config{NoDelay: true}, "mss 1460,sackOK", 60000)
+	f.Send("P. 101:201(100) ack 1")
+	f.Expect(". 1:1(0) ack 1 <sack 101:201>")
+	f.Write(100)
+	f.Expect("P. 1:101(100) ack 1 <sack 101:201>")
+	f.Write(1460 * 2)
+	f.Expect(". 101:1561(1460) ack 1 <>")
+	f.Expect("P. 1561:3021(1460) ack 1 <>")
+	f.SendBatch("P. 301:401(100) ack 3021")
+	f.Expect(". 3021:3021(0) ack 1 <sack 301:401 101:201>")
+	f.Conn.TryWrite(make([]byte, 0))
+}
+
+// RFC 9293, 3.10.7.4, eighth: a FIN in order, with and without data.
+func TestFin(t *testing.T) {
+	_, f := established(t, tcp.Config{}, "mss 1460", 10000)
+	f.Send("FP. 1:11(10) ack 1")
+	f.Expect(". 1:1(0) ack 12")
+	f.WantState("CLOSE-WAIT")
+	f.WantRead(10)
+	f.WantReadErr(io.EOF)
+	f.WantReadErr(io.EOF)
+	f.Write(100) // the other direction goes on
+	f.Expect("P. 1:101(100) ack 12")
+	f.Send(". 12:12(0) ack 101 win 10000")
+	// The FIN again, and data behind it: acknowledged, nothing else.
+	f.Send("FP. 1:11(10) ack 101")
+	f.Expect(". 101:101(0) ack 12")
+	f.Send("P. 12:22(10) ack 101")
+	f.Expect(". 101:101(0) ack 12")
+	f.WantReadErr(io.EOF)
+}
+
+// A FIN that comes early counts when what is before it has come.
+func TestFinOutOfOrder(t *testing.T) {
+	_, f := established(t, tcp.Config{}, "mss 1460,sackOK", 10000)
+	f.Send("F. 101:101(0) ack 1")
+	f.Expect(". 1:1(0) ack 1")
+	f.WantState("ESTAB")
+	f.Send("P. 51:101(50) ack 1")
+	f.Expect(". 1:1(0) ack 1 <sack 51:101>")
+	f.WantReadErr(tcp.ErrWouldBlock)
+	f.Send("P. 1:51(50) ack 1")
+	f.Expect(". 1:1(0) ack 102")
+	f.WantState("CLOSE-WAIT")
+	f.WantRead(100)
+	f.WantReadErr(io.EOF)
+}
+
+// The same with data on the FIN, and data beyond the FIN, which nobody can have sent: it is cut off.
+func TestDataBehindFin(t *testing.T) {
+	_, f := established(t, tcp.Config{}, "mss 1460,sackOK", 10000)
+	f.Send("FP. 101:111(10) ack 1")
+	f.Expect(". 1:1(0) ack 1 <sack 101:111>")
+	f.Send("P. 101:151(50) ack 1")
+	f.Expect(". 1:1(0) ack 1 <sack 101:111 101:111>")
+	f.Send("P. 1:101(100) ack 1")
+	f.Expect(". 1:1(0) ack 112 <>")
+	f.WantRead(110)
+	f.WantReadErr(io.EOF)
+}
+
+// A FIN right at the end of a full window, and one beyond it.
+func TestFinAtWindowEdge(t *testing.T) {
+	_, f := established(t, tcp.Config{RecvBuffer: 1000}, "mss 1460", 10000)
+	f.Send("FP. 1:1002(1001) ack 1")
+	f.Expect(". 1:1(0) ack 1001 win 0")
+	f.WantState("ESTAB")
+	f.WantRead(1000)
+	f.Expect(". 1:1(0) ack 1001 win 1000")
+	f.Send("FP. 1001:2001(1000) ack 1")
+	f.Expect(". 1:1(0) ack 2002 win 0")
+	f.WantState("CLOSE-WAIT")
+	if i := f.Info(); i.RcvWnd > 1000 {
+		t.Errorf("receive window %d behind the FIN", i.RcvWnd)
+	}
+	f.WantRead(1000)
+	f.WantReadErr(io.EOF)
+}
+
+// Urgent data is delivered in line (RFC 6093, 6).
+func TestUrgent(t *testing.T) {
+	_, f := established(t, tcp.Config{}, "mss 1460", 10000)
+	f.Send("PU. 1:11(10) ack 1 urg 5")
+	f.Expect(". 1:1(0) ack 11")
+	f.WantRead(10)
+}
+
+// RFC 9293, MUST-58 and MUST-59: segments that come together are acknowledged once.
+func TestBatchIsAcknowledgedOnce(t *testing.T) {
+	_, f := established(t, tcp.Config{}, "mss 1460", 10000)
+	f.SendBatch("P. 1:101(100) ack 1", "P. 101:201(100) ack 1", "P. 201:301(100) ack 1")
+	f.Expect(". 1:1(0) ack 301")
+	f.WantRead(300)
+}
