@@ -88,6 +88,7 @@ func (e *Engine) inOrder(c *Conn, data []byte) {
 	c.newData = true
 	if c.finSeen && c.rcvNxt == c.finSeq {
 		c.rcvNxt++
+		c.rcvAdv = seq.Max(c.rcvAdv, c.rcvNxt) // the FIN may lie just behind the window
 		e.peerFinished(c)
 	}
 }
