@@ -117,7 +117,8 @@ func (e *Engine) emit(c *Conn, sq uint32, flags uint16, off uint64, n uint32) bo
 // finish copies the payload and completes the checksums in one pass, or leaves them to the port.
 func (e *Engine) finish(c *Conn, t *header, b *pmd.Buf, f, h, opts []byte, off uint64, n uint32) {
 	ip := f[wire.EthLen:]
-	sum := uint64(t.tcpSum) + uint64(wire.TCPLen+len(opts)) + uint64(n)
+	tcpLen := wire.TCPLen + len(opts) + int(n)
+	sum := uint64(t.tcpSum) + uint64(tcpLen)
 	data := h[wire.TCPLen+len(opts):]
 	if e.env.Caps&pmd.TxCsum != 0 {
 		e.copyPayload(c, data, off, n)
@@ -128,7 +129,7 @@ func (e *Engine) finish(c *Conn, t *header, b *pmd.Buf, f, h, opts []byte, off u
 		binary.BigEndian.PutUint16(h[wire.TCPChecksum:], ^wire.Fold(sum+2*0xffff-uint64(reduce(ports))))
 		return
 	}
-	binary.BigEndian.PutUint16(ip[10:], wire.Fold(uint64(t.ipSum)+uint64(binary.BigEndian.Uint16(ip[2:]))+uint64(c.ipID)))
+	binary.BigEndian.PutUint16(ip[10:], wire.Fold(uint64(t.ipSum)+uint64(wire.IPv4Len+tcpLen)+uint64(c.ipID)))
 	sum = wire.Sum(h[4:wire.TCPLen+len(opts)], sum)
 	if n > 0 {
 		var p [4][]byte
