@@ -115,6 +115,10 @@ func (w *Worker) turn() bool {
 	w.now = w.clock.Now()
 	w.turns.start(w.now, w.stack.realTime)
 	w.engine.Begin(w.now)
+	if nrx == 0 && w.idle() {
+		w.turns.end(ntx > 0, w.clock, w.stack.realTime)
+		return ntx > 0
+	}
 	if w.hasDo.Load() {
 		w.runDo()
 	}
@@ -135,6 +139,12 @@ func (w *Worker) turn() bool {
 	w.turns.end(busy, w.clock, w.stack.realTime)
 	w.lastTurn.Store(int64(w.now))
 	return busy
+}
+
+// idle reports whether no stage of this turn has anything to do.
+func (w *Worker) idle() bool {
+	return w.engine.Idle() && !w.hasDo.Load() && w.inbox.empty() && w.txbox.empty() && w.txWait == nil && w.fifo.Len() == 0 &&
+		!w.asked && w.neigh.Deadline() > w.now
 }
 
 // last is the time of the worker's last turn.

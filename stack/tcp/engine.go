@@ -128,10 +128,11 @@ type Engine struct {
 	listeners []*Listener
 	synCount  int // connections in SYN-RECEIVED
 
-	rtx   kind[rtx.Event, rtx.Command]
-	pace  kind[paceEvent, paceLine]
-	cong  kind[congSample, congDecision]
-	event uint64 // id of the last event of any kind
+	rtx     kind[rtx.Event, rtx.Command]
+	pace    kind[paceEvent, paceLine]
+	cong    kind[congSample, congDecision]
+	remotes int    // modules in other processes: they may answer at any time
+	event   uint64 // id of the last event of any kind
 
 	touched  []*Conn // got segments in this turn
 	merging  []*Conn // have an acknowledgement in this turn's rtx events that further ones may be merged into
@@ -237,6 +238,11 @@ func (e *Engine) kicked(c *Conn, bits uint32) {
 // Busy reports whether the engine has work that a further turn could do at once.
 func (e *Engine) Busy() bool {
 	return e.ready.n > 0 && !e.fullStop || len(e.resuming) > 0 || e.mail.head.Load() != nil
+}
+
+// Idle reports whether the stages have nothing to do at the turn's time, unless there is input.
+func (e *Engine) Idle() bool {
+	return e.ready.n == 0 && len(e.resuming) == 0 && e.mail.head.Load() == nil && !e.retry && e.remotes == 0 && e.Deadline() > e.now
 }
 
 // Kicked reports whether an application has left a message.

@@ -133,7 +133,12 @@ func (k *kind[E, C]) forNew() uint8 {
 
 // Attach adds a module to the engine; m is a plugins.Module of the kind's records. It returns the index by which flows hold it.
 // The first module of a kind serves new flows and is the fallback until Use and SetFallback say otherwise.
-func (e *Engine) Attach(k plugins.Kind, name string, m any) (int, error) {
+func (e *Engine) Attach(k plugins.Kind, name string, m any) (i int, err error) {
+	defer func() {
+		if _, ok := m.(plugins.Remote); ok && err == nil {
+			e.remotes++
+		}
+	}()
 	switch k {
 	case plugins.Rtx:
 		return e.rtx.attach(name, m)
@@ -201,6 +206,9 @@ func (e *Engine) Detach(k plugins.Kind, i int) error {
 		return fmt.Errorf("%s module %d is in use", k, i)
 	}
 	e.move(k, i, *e.fallback(k))
+	if e.isRemote(k, i) {
+		e.remotes--
+	}
 	switch k {
 	case plugins.Rtx:
 		e.rtx.insts[i] = nil
@@ -259,6 +267,17 @@ func (e *Engine) flowCount(k plugins.Kind, i uint8) *int {
 		return &e.pace.insts[i].flows
 	default:
 		return &e.cong.insts[i].flows
+	}
+}
+
+func (e *Engine) isRemote(k plugins.Kind, i int) bool {
+	switch k {
+	case plugins.Rtx:
+		return e.rtx.insts[i].remote != nil
+	case plugins.Pace:
+		return e.pace.insts[i].remote != nil
+	default:
+		return e.cong.insts[i].remote != nil
 	}
 }
 

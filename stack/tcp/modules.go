@@ -12,7 +12,9 @@ const resumesPerTurn = 256
 
 // Modules runs the three kinds in order: what rtx says makes cong's samples, and what cong says makes pace's events.
 func (e *Engine) Modules() {
-	e.watch()
+	if e.remotes > 0 {
+		e.watch()
+	}
 	e.resumeSome()
 	e.rtx.run(e.now)
 	e.cong.run(e.now)
