@@ -151,7 +151,7 @@ type timeWait struct {
 	tsOK           bool
 }
 
-// timeWait replaces the connection by a TIME-WAIT record, and acknowledges the peer's FIN.
+// timeWait replaces the connection by a TIME-WAIT record, and acknowledges the peer's FIN if that was not done yet.
 func (e *Engine) timeWait(c *Conn) {
 	var tw *timeWait
 	if n := len(e.twFree); n > 0 {
@@ -163,13 +163,16 @@ func (e *Engine) timeWait(c *Conn) {
 		tuple: c.Tuple, sndNxt: c.sndNxt, rcvNxt: c.rcvNxt, rcvWnd: c.rcvAdv - c.rcvNxt, window: c.window(),
 		tsRecent: c.tsRecent, tsOffset: c.tsOffset, tsOK: c.tsOK,
 	}
+	unacked := c.ackNow
 	e.letGo(c, OK)
 	en := &e.slots[c.slot]
 	en.conn, en.tw = nil, tw
 	en.gen++
 	e.Stats.TimeWaits++
 	e.wheel.Set(c.slot, e.now.Add(e.cfg.TimeWait))
-	e.timeWaitAck(tw)
+	if unacked {
+		e.timeWaitAck(tw)
+	}
 }
 
 func (e *Engine) timeWaitAck(tw *timeWait) {

@@ -73,12 +73,7 @@ func TestSimultaneousClose(t *testing.T) {
 	if s := p.Stats().TCP; s.TimeWaits != 1 {
 		t.Errorf("%d in TIME-WAIT, want 1", s.TimeWaits)
 	}
-	// RFC 9293, 3.10.7.4, fifth, CLOSING → TIME-WAIT needs no further segment; whatever is sent is an ACK.
-	for _, fr := range p.Take() {
-		if seg, _ := p.Parse(fr.Data); seg.Flags != 16 {
-			t.Errorf("flags %x", seg.Flags)
-		}
-	}
+	p.Done()
 }
 
 // A half close of ours: the peer's data still comes in, and is delivered.
@@ -282,7 +277,7 @@ func TestTimeWaitReset(t *testing.T) {
 	p.Done()
 }
 
-// RFC 6191, 2 and RFC 9293, MUST-15 note in 3.6.1: a new SYN opens a new incarnation, whose ISN lies above the old one's numbers.
+// RFC 6191, 2: a new SYN opens a new incarnation, whose ISN lies above the old one's numbers.
 func TestTimeWaitReuse(t *testing.T) {
 	for _, c := range []struct {
 		name, opts, syn string

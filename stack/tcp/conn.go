@@ -80,7 +80,6 @@ type Conn struct {
 	sndSml              uint32 // end of the last segment sent below the MSS (Minshall)
 	unaOff              uint64
 	mss                 uint32 // payload of a full segment
-	peerMSS             uint16
 	ipID                uint16
 	finQueued, finSent  bool
 	ackNow              bool
@@ -88,6 +87,7 @@ type Conn struct {
 	wantProbe           bool  // the rtx module asked for a tail-loss probe
 	synRetries          uint8
 	probes              uint8 // unanswered zero-window probes
+	persists            uint8 // zero-window probes since the window closed
 	keepProbes          uint8 // unanswered keepalive probes
 	backstops           uint8 // timeouts of the engine's own since the last progress
 

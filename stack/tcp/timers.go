@@ -143,21 +143,29 @@ func (e *Engine) backstop(c *Conn) {
 
 // armPersist starts zero-window probing (RFC 9293, 3.8.6.1): first after an RTO, then with exponential back-off.
 func (e *Engine) armPersist(c *Conn) {
-	c.setTimer(timerState, e.now.Add(min(c.rto()<<min(c.probes, 10), rtoMax)))
+	c.setTimer(timerState, e.now.Add(min(c.rto()<<min(c.persists, 10), rtoMax)))
 }
 
 // persistProgress is called when the peer has acknowledged and nothing is outstanding: the window may be open again.
 func (e *Engine) persistProgress(c *Conn) {
-	if c.due[timerState] != never && c.sndWnd > 0 {
-		c.stopTimer(timerState)
+	if !c.state.canSend() {
+		return // the timer is that of FIN-WAIT-2
 	}
-	if c.state.canSend() {
-		e.makeReady(c)
+	if c.sndWnd > 0 {
+		c.persists = 0
+		if c.opts.Load()&OptCork == 0 { // else the timer is that of the corked segment
+			c.stopTimer(timerState)
+		}
 	}
+	e.makeReady(c)
 }
 
 func (e *Engine) persistExpired(c *Conn) {
-	if !c.state.canSend() || c.sndNxt != c.sndUna || !e.prepareHeader(c) {
+	if !c.state.canSend() || c.sndNxt != c.sndUna {
+		return
+	}
+	if !e.prepareHeader(c) {
+		e.armPersist(c)
 		return
 	}
 	if c.sndWnd > 0 { // held back by a cork or a small window: the override timeout of RFC 9293, 3.8.6.2.1
@@ -173,13 +181,20 @@ func (e *Engine) persistExpired(c *Conn) {
 		e.destroy(c, TimedOut)
 		return
 	}
+	if c.orphan && c.persists >= orphanProbes { // nobody is left who could end it
+		e.Stats.AbortOnTimeout++
+		e.reset(c)
+		e.destroy(c, TimedOut)
+		return
+	}
 	e.Stats.ZeroWindowProbes++
 	e.emit(c, c.sndUna-1, wire.ACK, 0, 0) // a sequence number that the peer must answer
-	if c.probes < 255 {
-		c.probes++
-	}
+	c.probes, c.persists = min(c.probes, 254)+1, min(c.persists, 254)+1
 	e.armPersist(c)
 }
+
+// orphanProbes bounds the probes of a closed window when the application has closed the connection (as Linux does).
+const orphanProbes = 8
 
 // sendHeld sends what a cork or a window smaller than a segment holds back.
 func (e *Engine) sendHeld(c *Conn) {
