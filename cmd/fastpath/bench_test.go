@@ -1,0 +1,38 @@
+package main
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/fastpath-tcp/fastpath/cmd/fastpath/report"
+)
+
+// TestBench: each benchmark gives JSON that reads back, and text.
+func TestBench(t *testing.T) {
+	for _, args := range [][]string{
+		{"bulk", "--size", "16KiB", "--time", "50ms", "--flows", "2", "--cong", "cubic"}, {"rr", "--size", "100", "--time", "50ms", "--spin"},
+		{"cps", "--count", "20"}, {"idle", "--count", "50", "--rtx", "list", "--pace", "edt"},
+	} {
+		args = append([]string{"bench"}, append(args, "--runs", "1", "--json")...)
+		code, out, errOut := fastpath(args...)
+		var b report.Bench
+		if err := json.Unmarshal([]byte(out), &b); code != 0 || err != nil || b.Name != args[1] || len(b.Runs) != 1 || len(b.Metrics) == 0 || b.Metrics[0].Max <= 0 && b.Metrics[1].Max <= 0 {
+			t.Errorf("%v: exit code %d, %v, %q, %q", args, code, err, out, errOut)
+		}
+	}
+	if code, out, errOut := fastpath("bench", "rr", "--time", "50ms", "--runs", "1"); code != 0 || !strings.Contains(out, "p99_ns") {
+		t.Errorf("exit code %d, %q, %q", code, out, errOut)
+	}
+}
+
+func TestBenchFlags(t *testing.T) {
+	for _, args := range [][]string{
+		{"bulk", "--runs", "0"}, {"bulk", "--size", "0"}, {"bulk", "--size", "x"}, {"bulk", "--time", "-1s"}, {"rr", "--flows", "0"}, {"cps", "--count", "0"},
+		{"idle", "--size", "1"}, {"bulk", "--cong", "vegas", "--runs", "1"}, {"all", "--gvisor", "nonexistent-baseline", "--runs", "1", "--time", "10ms", "--count", "5"},
+	} {
+		if code, out, errOut := fastpath(append([]string{"bench"}, args...)...); code != 1 || out != "" || !strings.HasPrefix(errOut, "fastpath: ") {
+			t.Errorf("%v: exit code %d, %q, %q", args, code, out, errOut)
+		}
+	}
+}

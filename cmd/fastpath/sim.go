@@ -1,0 +1,182 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fastpath-tcp/fastpath/cmd/fastpath/report"
+	"github.com/fastpath-tcp/fastpath/plugins"
+	"github.com/fastpath-tcp/fastpath/test/sim"
+)
+
+// simFlags are the flags of `fastpath sim`.
+type simFlags struct {
+	json            bool
+	csv, plot, pcap string
+	seed            uint64
+	mods            [plugins.NumKinds]string
+	compare         string
+	seedIsSet       bool
+}
+
+func newSim() *cobra.Command {
+	f := &simFlags{}
+	cmd := &cobra.Command{
+		Use:   "sim FILE",
+		Short: "Run a scenario on virtual time: two hosts, a link, flows; with tables, plots and captures",
+		Long: `Run a scenario file (TOML) on virtual time: two hosts with the real stack, the link between them with its rate, delay, losses and
+queue, flows, and what changes meanwhile. The same file and seed give the same result, byte for byte, on every machine.
+The exit code is 1 if a flow did not move all its bytes.`,
+		Example: `  fastpath sim loss.toml --cong bbr --plot bbr.svg
+  fastpath sim loss.toml --cong bbr --compare cong=cubic --plot both.svg
+  fastpath sim loss.toml --json --csv series.csv --pcap frames.pcapng`,
+		Args: cobra.ExactArgs(1),
+	}
+	fl := cmd.Flags()
+	fl.BoolVar(&f.json, "json", false, "print JSON")
+	fl.StringVar(&f.csv, "csv", "", "write the time series to this `file`")
+	fl.StringVar(&f.plot, "plot", "", "draw the time series to this `file.svg`")
+	fl.StringVar(&f.pcap, "pcap", "", "write all frames, as host a sees them, to this `file` (pcapng)")
+	fl.Uint64Var(&f.seed, "seed", 0, "seed, instead of the file's")
+	for k := range plugins.NumKinds {
+		fl.StringVar(&f.mods[k], k.String(), "", k.String()+" `module` of all flows, instead of the file's")
+	}
+	fl.StringVar(&f.compare, "compare", "", "also run another scenario, or the same with another module (`FILE or KIND=MODULE`), and plot both")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		f.seedIsSet = fl.Changed("seed")
+		return f.run(cmd, args[0])
+	}
+	return cmd
+}
+
+func (f *simFlags) run(cmd *cobra.Command, file string) error {
+	if f.plot != "" && filepath.Ext(f.plot) != ".svg" {
+		return fmt.Errorf("--plot: %s does not end in .svg", f.plot)
+	}
+	scenarios, err := f.load(file)
+	if err != nil {
+		return err
+	}
+	var results []*sim.Result
+	for i, s := range scenarios {
+		r, err := f.simulate(cmd, s, i == 0)
+		if err != nil {
+			return err
+		}
+		results = append(results, r)
+	}
+	if err := f.write(results); err != nil {
+		return err
+	}
+	return f.print(cmd.OutOrStdout(), results)
+}
+
+// load reads the scenario, and the one to compare it with.
+func (f *simFlags) load(file string) ([]*sim.Scenario, error) {
+	one := func(file string) (*sim.Scenario, error) {
+		s, err := sim.Load(file)
+		if err != nil {
+			return nil, err
+		}
+		if f.seedIsSet {
+			s.Seed = f.seed
+		}
+		for k := range plugins.NumKinds {
+			if f.mods[k] == "" {
+				continue
+			}
+			if err := s.Override(k, sim.Use{Use: f.mods[k]}); err != nil {
+				return nil, err
+			}
+		}
+		return s, nil
+	}
+	s, err := one(file)
+	if err != nil || f.compare == "" {
+		return []*sim.Scenario{s}, err
+	}
+	kind, module, ok := strings.Cut(f.compare, "=")
+	k, err := plugins.ParseKind(kind)
+	if !ok || err != nil {
+		other, err := one(f.compare)
+		return []*sim.Scenario{s, other}, err
+	}
+	other, err := one(file)
+	if err != nil {
+		return nil, err
+	}
+	if err := other.Override(k, sim.Use{Use: module}); err != nil {
+		return nil, err
+	}
+	other.Name += " " + module
+	return []*sim.Scenario{s, other}, nil
+}
+
+func (f *simFlags) simulate(cmd *cobra.Command, s *sim.Scenario, first bool) (r *sim.Result, err error) {
+	o := sim.Options{Stop: cmd.Context().Done()}
+	if p := newProgress(cmd.ErrOrStderr()); p != nil {
+		o.Progress = p.bar
+		defer p.done()
+	}
+	if f.pcap == "" || !first {
+		return sim.Run(s, o)
+	}
+	err = toFile(f.pcap, func(w io.Writer) (err error) {
+		o.Pcap = w
+		r, err = sim.Run(s, o)
+		return err
+	})
+	return r, err
+}
+
+// write writes the files that were asked for. The time series is the first run's.
+func (f *simFlags) write(results []*sim.Result) error {
+	if f.csv != "" {
+		if err := toFile(f.csv, results[0].WriteCSV); err != nil {
+			return err
+		}
+	}
+	if f.plot != "" {
+		return toFile(f.plot, func(w io.Writer) error { return sim.WritePlot(w, results...) })
+	}
+	return nil
+}
+
+// print writes the result: one JSON object, or an array of two with --compare.
+func (f *simFlags) print(w io.Writer, results []*sim.Result) (err error) {
+	complete := true
+	var reports []*report.Sim
+	for _, r := range results {
+		reports = append(reports, &r.Report)
+		complete = complete && r.Report.Complete
+	}
+	switch {
+	case f.json && len(reports) == 1:
+		err = writeJSON(w, reports[0])
+	case f.json:
+		err = writeJSON(w, reports)
+	default:
+		for _, r := range reports {
+			err = errors.Join(err, r.WriteText(w))
+		}
+	}
+	if err == nil && !complete {
+		err = errSilent
+	}
+	return err
+}
+
+// toFile writes a file.
+func toFile(path string, write func(io.Writer) error) error {
+	file, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(write(file), file.Close())
+}

@@ -1,0 +1,124 @@
+package main
+
+import (
+	"encoding/json"
+	"encoding/xml"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/gopacket/gopacket/pcapgo"
+
+	"github.com/fastpath-tcp/fastpath/cmd/fastpath/report"
+)
+
+const scenario = `duration = "2s"
+[link.both]
+delay = "5ms"
+[link.a_to_b]
+rate = "20Mbit/s"
+queue = "50kB"
+loss.random = "0.5%"
+[[flow]]
+name = "up"
+kind = "bulk"
+bytes = "300kB"
+`
+
+func simFile(t *testing.T, text string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "one.toml")
+	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// TestSim: all outputs of a run.
+func TestSim(t *testing.T) {
+	file := simFile(t, scenario)
+	out := func(name string) string { return filepath.Join(filepath.Dir(file), name) }
+	code, stdout, stderr := fastpath("sim", file, "--json", "--cong", "bbr", "--seed", "9", "--csv", out("x.csv"), "--plot", out("x.svg"), "--pcap", out("x.pcapng"))
+	var r report.Sim
+	if err := json.Unmarshal([]byte(stdout), &r); code != 0 || err != nil {
+		t.Fatalf("exit code %d, %v, %q, %q", code, err, stdout, stderr)
+	}
+	if r.Scenario != "one" || r.Seed != 9 || !r.Complete || r.Flows[0].Cong != "bbr" || r.Flows[0].PayloadBytes != 300_000 {
+		t.Errorf("%+v", r)
+	}
+	csv, err := os.ReadFile(out("x.csv"))
+	if err != nil || !strings.HasPrefix(string(csv), report.SeriesHeader) || strings.Count(string(csv), "\n") < 20 {
+		t.Errorf("%v, %q", err, csv)
+	}
+	svg, err := os.Open(out("x.svg"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer svg.Close()
+	for d := xml.NewDecoder(svg); ; {
+		if _, err := d.Token(); err == io.EOF {
+			break
+		} else if err != nil {
+			t.Fatalf("the plot is no XML: %v", err)
+		}
+	}
+	if n := countFrames(t, out("x.pcapng")); n < r.Links[0].Delivered {
+		t.Errorf("%d frames captured of %d", n, r.Links[0].Delivered)
+	}
+}
+
+func countFrames(t *testing.T, file string) (n int64) {
+	t.Helper()
+	f, err := os.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	r, err := pcapgo.NewNgReader(f, pcapgo.DefaultNgReaderOptions)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for {
+		if _, _, err := r.ReadPacketData(); err == io.EOF {
+			return n
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		n++
+	}
+}
+
+func TestSimCompare(t *testing.T) {
+	file := simFile(t, scenario)
+	svg := filepath.Join(filepath.Dir(file), "x.svg")
+	code, stdout, stderr := fastpath("sim", file, "--json", "--compare", "cong=reno", "--plot", svg)
+	var r []report.Sim
+	if err := json.Unmarshal([]byte(stdout), &r); code != 0 || err != nil || len(r) != 2 || r[0].Flows[0].Cong != "cubic" || r[1].Flows[0].Cong != "reno" {
+		t.Errorf("exit code %d, %v, %q, %q", code, err, stdout, stderr)
+	}
+	if text, err := os.ReadFile(svg); err != nil || !strings.Contains(string(text), "one, seed 1 | one reno, seed 1") && !strings.Contains(string(text), "one reno") {
+		t.Errorf("the plot does not name the second run: %v", err)
+	}
+	if code, stdout, stderr = fastpath("sim", file, "--compare", file); code != 0 || strings.Count(stdout, "one seed=1") != 2 {
+		t.Errorf("exit code %d, %q, %q", code, stdout, stderr)
+	}
+}
+
+// TestSimErrors: a scenario that is wrong, and one whose flow cannot end.
+func TestSimErrors(t *testing.T) {
+	file := simFile(t, strings.Replace(scenario, "kind =", "kin =", 1))
+	if code, out, errOut := fastpath("sim", file); code != 1 || out != "" || !strings.Contains(errOut, "one.toml:10: flow[0].kin: unknown key") {
+		t.Errorf("exit code %d, %q, %q", code, out, errOut)
+	}
+	file = simFile(t, strings.Replace(scenario, "0.5%", "100%", 1))
+	if code, out, errOut := fastpath("sim", file); code != 1 || !strings.Contains(out, "complete=false") || errOut != "" {
+		t.Errorf("exit code %d, %q, %q", code, out, errOut)
+	}
+	for _, args := range [][]string{{"nonexistent.toml"}, {file, "--plot", "x.png"}, {file, "--cong", "vegas"}, {file, "--compare", "cong=vegas"}, {file, "--compare", "nonexistent"}} {
+		if code, _, errOut := fastpath(append([]string{"sim"}, args...)...); code != 1 || !strings.HasPrefix(errOut, "fastpath: ") {
+			t.Errorf("%v: exit code %d, %q", args, code, errOut)
+		}
+	}
+}
