@@ -87,6 +87,7 @@ type demo struct {
 	net    network
 	server server
 	series series
+	huge   hugepages
 	marks  []mark
 }
 
@@ -215,5 +216,5 @@ func (d *demo) results(context.Context) error {
 // cleanup removes what the demo made, and nothing else.
 func (d *demo) cleanup() error {
 	d.say.end()
-	return errors.Join(d.server.stop(), d.net.close())
+	return errors.Join(d.server.stop(), d.net.close(), d.huge.restore())
 }

@@ -95,6 +95,9 @@ const stopTimeout = 15 * time.Second
 // daemon starts `fastpath run` and waits until it answers.
 func (d *demo) daemon(ctx context.Context, path string) error {
 	s := &d.server
+	if d.o.Driver == "dpdk" {
+		d.huge.reserve(d.say.event)
+	}
 	s.socket = d.conf.Control.Socket
 	if err := os.MkdirAll(filepath.Dir(s.socket), 0o755); err != nil {
 		return err
