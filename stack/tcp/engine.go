@@ -237,12 +237,15 @@ func (e *Engine) kicked(c *Conn, bits uint32) {
 
 // Busy reports whether the engine has work that a further turn could do at once.
 func (e *Engine) Busy() bool {
-	return e.ready.n > 0 && !e.fullStop || len(e.resuming) > 0 || e.mail.head.Load() != nil
+	return e.ready.n > 0 && !e.fullStop || len(e.resuming) > 0 || e.mail.head.Load() != nil || e.untold()
 }
+
+// untold reports whether modules have yet to be told of something: what Output sent starts timers.
+func (e *Engine) untold() bool { return e.rtx.pending+e.cong.pending+e.pace.pending > 0 }
 
 // Idle reports whether the stages have nothing to do at the turn's time, unless there is input.
 func (e *Engine) Idle() bool {
-	return e.ready.n == 0 && len(e.resuming) == 0 && e.mail.head.Load() == nil && !e.retry && e.remotes == 0 && e.Deadline() > e.now
+	return e.ready.n == 0 && len(e.resuming) == 0 && e.mail.head.Load() == nil && !e.retry && e.remotes == 0 && !e.untold() && e.Deadline() > e.now
 }
 
 // Kicked reports whether an application has left a message.

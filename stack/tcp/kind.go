@@ -41,6 +41,7 @@ type kind[E, C any] struct {
 	insts    []*instance[E, C]
 	current  int // serves new flows
 	fallback int
+	pending  int // events that no module has been given yet
 	out      []C
 	apply    func(index int, c *C)
 }
@@ -74,6 +75,7 @@ func (k *kind[E, C]) attach(name string, m any) (int, error) {
 // push returns room for an event to module i, to be filled in before the next push.
 func (k *kind[E, C]) push(i uint8) *E {
 	in := k.insts[i]
+	k.pending++
 	if n := len(in.in); n < cap(in.in) {
 		in.in = in.in[:n+1]
 	} else {
@@ -85,6 +87,7 @@ func (k *kind[E, C]) push(i uint8) *E {
 
 // run gives every module its events and applies its commands.
 func (k *kind[E, C]) run(now plugins.Time) {
+	k.pending = 0
 	for i, in := range k.insts {
 		if in == nil || len(in.in) == 0 && in.remote == nil && in.mod.Deadline() > now {
 			continue

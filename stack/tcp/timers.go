@@ -164,33 +164,37 @@ func (e *Engine) persistExpired(c *Conn) {
 	if !c.state.canSend() || c.sndNxt != c.sndUna {
 		return
 	}
-	if !e.prepareHeader(c) {
-		e.armPersist(c)
-		return
-	}
-	if c.sndWnd > 0 { // held back by a cork or a small window: the override timeout of RFC 9293, 3.8.6.2.1
-		e.sendHeld(c)
-		return
-	}
+	closed := c.sndWnd == 0
 	// The peer answers probes of a closed window as long as it lives, however long that is (RFC 9293, MUST-37). Without answers the
 	// connection ends like one whose segments are lost.
-	if c.probes == 0 {
+	if closed && c.probes == 0 {
 		c.stallSince = e.now
-	} else if e.now.Sub(c.stallSince) >= e.cfg.RetransTimeout {
+	} else if closed && e.now.Sub(c.stallSince) >= e.cfg.RetransTimeout {
 		e.Stats.AbortOnTimeout++
 		e.destroy(c, TimedOut)
 		return
 	}
-	if c.orphan && c.persists >= orphanProbes { // nobody is left who could end it
+	if closed && c.orphan && c.persists >= orphanProbes { // nobody is left who could end it
 		e.Stats.AbortOnTimeout++
 		e.reset(c)
 		e.destroy(c, TimedOut)
 		return
 	}
-	e.Stats.ZeroWindowProbes++
-	e.emit(c, c.sndUna-1, wire.ACK, 0, 0) // a sequence number that the peer must answer
-	c.probes, c.persists = min(c.probes, 254)+1, min(c.persists, 254)+1
-	e.armPersist(c)
+	ok := e.prepareHeader(c)
+	if closed {
+		c.probes = min(c.probes, 254) + 1
+	}
+	switch {
+	case !ok: // the link address has been forgotten, and is asked for
+		c.setTimer(timerState, e.now.Add(c.rto()))
+	case closed:
+		e.Stats.ZeroWindowProbes++
+		e.emit(c, c.sndUna-1, wire.ACK, 0, 0) // a sequence number that the peer must answer
+		c.persists = min(c.persists, 254) + 1
+		e.armPersist(c)
+	default: // held back by a cork or a small window: the override timeout of RFC 9293, 3.8.6.2.1
+		e.sendHeld(c)
+	}
 }
 
 // orphanProbes bounds the probes of a closed window when the application has closed the connection (as Linux does).
