@@ -255,9 +255,10 @@ func (w *Worker) finish() {
 	w.ctlMu.Unlock()
 	w.runDo()
 	w.engine.AbortAll()
-	for range 100 {
+	for range lastTurns {
+		sent := w.engine.SendResets()
 		w.turnOut()
-		if w.fifo.Len() == 0 {
+		if sent && w.fifo.Len() == 0 {
 			break
 		}
 	}
@@ -275,6 +276,9 @@ func (w *Worker) finish() {
 	w.freeChain(w.txbox.take())
 	close(w.done)
 }
+
+// lastTurns bounds how long a worker at its end waits for a port that takes no frames.
+const lastTurns = 10000
 
 // turnOut sends what is in the FIFO and drops what arrives.
 func (w *Worker) turnOut() {

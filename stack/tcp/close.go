@@ -240,10 +240,38 @@ func (e *Engine) dropTimeWait(slot uint32) {
 	e.Stats.TimeWaits--
 }
 
-// reset tells the peer that the connection is gone.
+// reset tells the peer that the connection is gone: at once, or when there is room, since nothing would send it again.
 func (e *Engine) reset(c *Conn) {
 	e.Stats.OutRsts++
+	if !e.room() && len(e.resets) < maxResets {
+		e.resets = append(e.resets, lateReset{c.Tuple, c.sndNxt, c.rcvNxt})
+		return
+	}
 	e.control(&c.Tuple, c.sndNxt, c.rcvNxt, wire.RST|wire.ACK, 0, nil)
+}
+
+// lateReset is a reset that waits for room. Thousands of connections may be reset in one turn.
+type lateReset struct {
+	tuple          Tuple
+	sndNxt, rcvNxt uint32
+}
+
+const maxResets = 1 << 16
+
+// room reports whether a segment can be sent now.
+func (e *Engine) room() bool { return e.env.Fifo.Room() > 0 && e.env.Pool.Free() > 0 }
+
+// SendResets sends resets that wait for room, and reports whether none is left.
+func (e *Engine) SendResets() bool {
+	n := 0
+	for ; n < len(e.resets) && e.room(); n++ {
+		r := &e.resets[n]
+		e.control(&r.tuple, r.sndNxt, r.rcvNxt, wire.RST|wire.ACK, 0, nil)
+	}
+	if n > 0 {
+		e.resets = e.resets[:copy(e.resets, e.resets[n:])]
+	}
+	return len(e.resets) == 0
 }
 
 // refuse answers a segment that belongs to no connection (RFC 9293, 3.10.7.1).

@@ -144,6 +144,7 @@ type Engine struct {
 	outs     outPool
 	headers  [numHeaders]header
 	twFree   []*timeWait
+	resets   []lateReset
 	portNext uint32
 	fullStop bool // this turn's output stopped for want of room or buffers
 
@@ -237,7 +238,7 @@ func (e *Engine) kicked(c *Conn, bits uint32) {
 
 // Busy reports whether the engine has work that a further turn could do at once.
 func (e *Engine) Busy() bool {
-	return e.ready.n > 0 && !e.fullStop || len(e.resuming) > 0 || e.mail.head.Load() != nil || e.untold()
+	return e.ready.n > 0 && !e.fullStop || len(e.resets) > 0 || len(e.resuming) > 0 || e.mail.head.Load() != nil || e.untold()
 }
 
 // untold reports whether modules have yet to be told of something: what Output sent starts timers.
