@@ -56,6 +56,8 @@ func (k *checker) cores() {
 			k.err(key, "core %d does not exist (this machine has %s)", w.Core, FormatCPUs(k.m.Present))
 		case !slices.Contains(k.m.Allowed, w.Core):
 			k.err(key, "core %d is not allowed to this process (%s are; see taskset, cpuset, CPUAffinity=)", w.Core, FormatCPUs(k.m.Allowed))
+		case w.Poll == PollAdaptive:
+			k.err(key, "adaptive workers share one polling goroutine, which is not bound to a core: leave core out, or set poll = \"spin\"")
 		case w.Poll == PollSpin:
 			spin++
 			k.sharedCore(key, w.Core)

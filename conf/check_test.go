@@ -105,12 +105,16 @@ f:19: worker[3].core: core 1 shares its execution units with core 0: isolate tha
 	}
 }
 
-// TestCheckAdaptive: an adaptive worker shares its core by design, so there is nothing to warn of.
+// TestCheckAdaptive: an adaptive worker shares its core by design, so there is nothing to warn of. It is bound to none.
 func TestCheckAdaptive(t *testing.T) {
 	root := tree(t, map[string]string{"proc/self/net/dev": " veth1: 0 0\n"})
-	errs, warnings := check(t, &Machine{Present: []int{0}, Allowed: []int{0}, Root: root}, port+"[[worker]]\ncore = 0")
+	errs, warnings := check(t, &Machine{Present: []int{0}, Allowed: []int{0}, Root: root}, port+"[[worker]]")
 	if errs+warnings != "" {
 		t.Errorf("%s\n%s", errs, warnings)
+	}
+	errs, _ = check(t, &Machine{Present: []int{0}, Allowed: []int{0}, Root: root}, port+"[[worker]]\ncore = 0")
+	if !strings.Contains(errs, "worker[0].core: adaptive workers") {
+		t.Errorf("bound to a core: %q", errs)
 	}
 }
 

@@ -74,7 +74,7 @@ const autoQueue = -2
 
 // Worker is a [[worker]]: one share-nothing TCP instance.
 type Worker struct {
-	Core  int    `toml:"core"` // AnyCore, or the number of a CPU
+	Core  int    `toml:"core"` // with PollSpin: the number of a CPU; else AnyCore
 	Poll  string `toml:"poll" one:"spin adaptive"`
 	Port  string `toml:"port"`
 	Queue int    `toml:"queue"` // NoQueue, or the number of the port's queue pair that this worker owns

@@ -125,7 +125,7 @@ func (v *validator) modules() {
 		between(v, key+".dead", u.Dead.D(), 100*time.Millisecond, time.Minute)
 		between(v, key+".restart_min", u.RestartMin.D(), time.Millisecond, time.Hour)
 		between(v, key+".restart_max", u.RestartMax, u.RestartMin, Duration(24*time.Hour))
-		between(v, key+".restart_limit", u.RestartLimit, 0, 1000)
+		between(v, key+".restart_limit", u.RestartLimit, 1, 1000)
 		between(v, key+".restart_window", u.RestartWindow.D(), time.Second, 24*time.Hour)
 	}
 }

@@ -139,11 +139,6 @@ func (d *Daemon) check() error {
 	if len(errs) > 0 {
 		return errs
 	}
-	for i, w := range d.conf.Workers {
-		if w.Poll == conf.PollAdaptive && w.Core != conf.AnyCore {
-			return fmt.Errorf("worker[%d].core: adaptive workers share one polling goroutine, which is not bound to a core: leave core out, or set poll = \"spin\"", i)
-		}
-	}
 	return nil
 }
 

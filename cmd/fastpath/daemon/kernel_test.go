@@ -5,12 +5,15 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -239,5 +242,51 @@ func TestKernelStop(t *testing.T) {
 	}
 	if err := long.Wait(); err == nil || !strings.Contains(longOut.String(), "eset") { // "Connection reset by peer", "reset by peer"
 		t.Errorf("the long download: %v\n%s", err, longOut)
+	}
+}
+
+// All connections that are left when the time to drain is over are reset, however many they are.
+func TestKernelResets(t *testing.T) {
+	l := newLAN(t)
+	l.conf.Shutdown.Drain = 0
+	conns := make([]net.Conn, 600)
+	err := l.ns.Do(func() (err error) {
+		for i := range conns {
+			if conns[i], err = net.DialTimeout("tcp4", "10.8.0.1:7", 5*time.Second); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	for _, c := range conns {
+		if c != nil {
+			defer c.Close()
+		}
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !eventually(5*time.Second, func() bool {
+		return call[control.StatReply](l.testDaemon, control.OpStat, nil).Gauges["tcp_conns"] == uint64(len(conns))
+	}) {
+		t.Fatal("not all connections are there")
+	}
+	if err := l.Stop(); err != nil {
+		t.Error(err)
+	}
+	lost := 0
+	for _, c := range conns {
+		if err := c.SetReadDeadline(time.Now().Add(time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
+			lost++
+			if lost == 10 {
+				break
+			}
+		}
+	}
+	if lost > 0 {
+		t.Errorf("%d connections or more were not reset", lost)
 	}
 }

@@ -313,6 +313,67 @@ port = "b"
 	}
 }
 
+// A spinning worker beside an adaptive one serves as well, and Go keeps a processor for everything else.
+func TestSpin(t *testing.T) {
+	var set unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &set); err != nil {
+		t.Fatal(err)
+	}
+	core := 0
+	for !set.IsSet(core) {
+		core++
+	}
+	if set.Count() < 2 {
+		t.Skip("needs two processors: one spins")
+	}
+	d := start(t, withoutProcesses+fmt.Sprintf("[[worker]]\nport = \"a\"\npoll = \"spin\"\ncore = %d\n[[worker]]\nport = \"b\"\n", core))
+	if n := runtime.GOMAXPROCS(0); n < 3 {
+		t.Errorf("GOMAXPROCS is %d with two polling goroutines", n)
+	}
+	const size = 8 << 20
+	if n, sum := get(t, d.client(), "http://10.9.0.1/blob?size=8MiB&seed=9", size/2, func() {}); n != size || sum != apps.ContentSHA256(9, size) {
+		t.Errorf("got %d bytes with hash %s", n, sum)
+	}
+	s := call[control.StatReply](d, control.OpStat, nil)
+	if w := s.Workers[0]; w.Poll != "spin" || w.Core != core || w.Parks != 0 || s.Workers[1].Poll != "adaptive" || s.Workers[1].Core != -1 {
+		t.Errorf("workers %+v", s.Workers)
+	}
+}
+
+// Hundreds of connections later, open and closed, a stopped daemon leaves no goroutine behind.
+func TestNothingLeft(t *testing.T) {
+	d := start(t, pair) // the first one also starts what the process keeps
+	if err := d.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	before := runtime.NumGoroutine()
+	d = start(t, pair)
+	for range 200 {
+		c, err := d.dialer().Dial("tcp", "10.9.0.1:7")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Write([]byte("x")); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadFull(c, make([]byte, 1)); err != nil {
+			t.Fatal(err)
+		}
+		c.Close()
+	}
+	for range 300 { // more than fit into a worker's queue of frames at once
+		d.dial("10.9.0.1:7")
+	}
+	d.conf.Shutdown.Drain = 0
+	if err := d.Stop(); err != nil {
+		t.Error(err)
+	}
+	if !eventually(3*time.Second, func() bool { return runtime.NumGoroutine() <= before }) {
+		buf := make([]byte, 1<<20)
+		t.Errorf("%d goroutines, before it were %d:\n%s", runtime.NumGoroutine(), before, buf[:runtime.Stack(buf, true)])
+	}
+}
+
 // More memory in use makes an event, and so does less.
 func TestMemoryEvents(t *testing.T) {
 	d := start(t, withoutProcesses)
