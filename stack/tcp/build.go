@@ -143,13 +143,19 @@ func (e *Engine) finish(c *Conn, t *header, b *pmd.Buf, f, h, opts []byte, off u
 	binary.BigEndian.PutUint16(h[wire.TCPChecksum:], wire.Fold(sum))
 }
 
+// copyPayload copies n bytes from stream offset off on. One look at the stream yields four pieces, which may be small if memory was
+// short when they were written.
 func (e *Engine) copyPayload(c *Conn, dst []byte, off uint64, n uint32) {
-	if n == 0 {
-		return
-	}
-	var p [4][]byte
-	for _, s := range p[:c.snd.Slices(off, int(n), &p)] {
-		dst = dst[copy(dst, s):]
+	for dst = dst[:n]; len(dst) > 0; {
+		var p [4][]byte
+		pieces := c.snd.Slices(off, len(dst), &p)
+		if pieces == 0 {
+			panic("tcp: a segment of bytes that are not in the stream")
+		}
+		for _, s := range p[:pieces] {
+			k := copy(dst, s)
+			dst, off = dst[k:], off+uint64(k)
+		}
 	}
 }
 

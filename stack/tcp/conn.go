@@ -85,6 +85,7 @@ type Conn struct {
 	ackNow              bool
 	sendNew             uint8 // new segments that go before retransmissions (F-RTO)
 	wantProbe           bool  // the rtx module asked for a tail-loss probe
+	probeNow            bool  // a probe of a closed window, or of an idle peer, is due
 	synRetries          uint8
 	probes              uint8 // unanswered zero-window probes
 	persists            uint8 // zero-window probes since the window closed

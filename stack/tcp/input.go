@@ -173,7 +173,10 @@ func (e *Engine) ack(c *Conn, t *wire.TCP, o *wire.Options) bool {
 	if c.probes > 0 { // a closed window may stay closed for ever, as long as its probes are answered (RFC 9293, MUST-37)
 		c.probes, c.stallSince = 0, 0
 	}
-	c.keepProbes = 0
+	if c.keepProbes > 0 { // the peer lives: the idle time begins anew
+		c.keepProbes = 0
+		e.armKeepalive(c)
+	}
 	if !hadData {
 		e.persistProgress(c)
 		return true

@@ -64,6 +64,12 @@ func (e *Engine) send(c *Conn) sendResult {
 	case SynSent, SynReceived:
 		return e.sendHandshake(c)
 	}
+	if c.probeNow {
+		if !e.emit(c, c.sndUna-1, wire.ACK, 0, 0) {
+			return sendFull
+		}
+		c.probeNow = false
+	}
 	r := sendDone
 	if c.state.canSend() && !c.resume[plugins.Rtx] {
 		before := c.sndNxt

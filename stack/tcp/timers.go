@@ -6,7 +6,6 @@ import (
 	"github.com/fastpath-tcp/fastpath/plugins"
 	"github.com/fastpath-tcp/fastpath/plugins/rtx"
 	"github.com/fastpath-tcp/fastpath/stack/seq"
-	"github.com/fastpath-tcp/fastpath/stack/wire"
 )
 
 const (
@@ -180,32 +179,34 @@ func (e *Engine) persistExpired(c *Conn) {
 		e.destroy(c, TimedOut)
 		return
 	}
-	ok := e.prepareHeader(c)
 	if closed {
-		c.probes = min(c.probes, 254) + 1
-	}
-	switch {
-	case !ok: // the link address has been forgotten, and is asked for
-		c.setTimer(timerState, e.now.Add(c.rto()))
-	case closed:
 		e.Stats.ZeroWindowProbes++
-		e.emit(c, c.sndUna-1, wire.ACK, 0, 0) // a sequence number that the peer must answer
-		c.persists = min(c.persists, 254) + 1
+		c.probes, c.persists = min(c.probes, 254)+1, min(c.persists, 254)+1
+		e.sendProbe(c)
 		e.armPersist(c)
-	default: // held back by a cork or a small window: the override timeout of RFC 9293, 3.8.6.2.1
-		e.sendHeld(c)
+		return
 	}
+	// Held back by a cork or a small window: the override timeout of RFC 9293, 3.8.6.2.1.
+	if !e.prepareHeader(c) || !e.sendHeld(c) {
+		c.setTimer(timerState, e.now.Add(c.rto()))
+	}
+}
+
+// sendProbe makes the next output of c begin with a segment whose sequence number the peer must answer. It waits for the link
+// address, which may have been forgotten.
+func (e *Engine) sendProbe(c *Conn) {
+	c.probeNow = true
+	e.makeReady(c)
 }
 
 // orphanProbes bounds the probes of a closed window when the application has closed the connection (as Linux does).
 const orphanProbes = 8
 
-// sendHeld sends what a cork or a window smaller than a segment holds back.
-func (e *Engine) sendHeld(c *Conn) {
+// sendHeld sends what a cork or a window smaller than a segment holds back. It returns false if there is no buffer or no room.
+func (e *Engine) sendHeld(c *Conn) bool {
 	queued := c.snd.Tail() - c.off(c.sndNxt)
-	if n := uint32(min(queued, uint64(c.mss), uint64(c.sndWnd))); n > 0 {
-		e.sendNew(c, n, false)
-	}
+	n := uint32(min(queued, uint64(c.mss), uint64(c.sndWnd)))
+	return n == 0 || e.sendNew(c, n, false)
 }
 
 func (e *Engine) armKeepalive(c *Conn) {
@@ -219,18 +220,18 @@ func (e *Engine) keepaliveExpired(c *Conn) {
 	}
 	idle := e.now.Sub(max(c.lastData, c.lastSend, c.openedAt))
 	switch {
-	case c.sndNxt != c.sndUna || idle < e.cfg.KeepaliveIdle && c.keepProbes == 0:
+	case c.sndNxt != c.sndUna:
 		c.keepProbes = 0
 		e.armKeepalive(c)
+	case idle < e.cfg.KeepaliveIdle && c.keepProbes == 0:
+		c.setTimer(timerKeepalive, e.now.Add(e.cfg.KeepaliveIdle-idle))
 	case int(c.keepProbes) >= e.cfg.KeepaliveCount:
 		e.Stats.AbortOnTimeout++
 		e.reset(c)
 		e.destroy(c, TimedOut)
 	default:
-		if e.prepareHeader(c) {
-			e.Stats.KeepaliveProbes++
-			e.emit(c, c.sndUna-1, wire.ACK, 0, 0)
-		}
+		e.Stats.KeepaliveProbes++
+		e.sendProbe(c)
 		c.keepProbes++
 		c.setTimer(timerKeepalive, e.now.Add(e.cfg.KeepaliveEvery))
 	}
