@@ -21,6 +21,7 @@ import (
 
 	"github.com/fastpath-tcp/fastpath/cmd/fastpath/apps"
 	"github.com/fastpath-tcp/fastpath/cmd/fastpath/control"
+	"github.com/fastpath-tcp/fastpath/pmd/dpdk"
 	"github.com/fastpath-tcp/fastpath/test/netns"
 )
 
@@ -34,8 +35,7 @@ type lan struct {
 const lanConfig = `
 [[port]]
 name = "veth"
-driver = "afpacket"
-interface = "%s"
+%s
 mac = "02:00:00:08:00:01" # the kernel's end must not answer for us
 addresses = ["10.8.0.1/24"]
 [[app]]
@@ -60,7 +60,13 @@ placement = "process"
 drain = "4s"
 `
 
-func newLAN(t *testing.T) *lan {
+// Drivers of the daemon's end, by the lines of the configuration that choose them.
+const (
+	viaAFPacket = "driver = \"afpacket\"\ninterface = \"%s\""
+	viaDPDK     = "driver = \"dpdk\"\nvdev = \"net_af_packet0,iface=%s\""
+)
+
+func newLAN(t *testing.T, driver string) *lan {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: a network namespace and packet sockets")
@@ -88,7 +94,7 @@ func newLAN(t *testing.T) *lan {
 			t.Error(err)
 		}
 	})
-	return &lan{start(t, fmt.Sprintf(lanConfig, veth.A.Name)), ns, t.TempDir()}
+	return &lan{start(t, fmt.Sprintf(lanConfig, fmt.Sprintf(driver, veth.A.Name))), ns, t.TempDir()}
 }
 
 // client starts a command at the other end, which ends within 12 s in any case.
@@ -128,8 +134,26 @@ func sumFile(t *testing.T, file string) (int, string) {
 }
 
 // The kernel's curl downloads while congestion control is swapped and its process killed.
-func TestKernelDownload(t *testing.T) {
-	l := newLAN(t)
+func TestKernelDownload(t *testing.T) { download(newLAN(t, viaAFPacket)) }
+
+var dpdkUsed bool
+
+// The same on a port of DPDK.
+func TestKernelDownloadDPDK(t *testing.T) {
+	if !dpdk.Available {
+		t.Skip("built without DPDK (-tags dpdk)")
+	}
+	if dpdkUsed {
+		t.Skip("DPDK starts once per process, and a daemon that stops ends it")
+	}
+	l := newLAN(t, viaDPDK)
+	dpdkUsed = true
+	download(l)
+}
+
+func download(l *lan) {
+	t := l.t
+	t.Helper()
 	const size = 64 << 20 // 2.7 s
 	file := filepath.Join(l.dir, "got")
 	curl, out := l.client("curl", "-sS", "-o", file, fmt.Sprintf("http://10.8.0.1/blob?size=%d&seed=4", size))
@@ -167,7 +191,7 @@ func TestKernelDownload(t *testing.T) {
 
 // curl uploads, and a stream comes back as it was sent.
 func TestKernelUpload(t *testing.T) {
-	l := newLAN(t)
+	l := newLAN(t, viaAFPacket)
 	const size = 64 << 20
 	file := filepath.Join(l.dir, "data")
 	f, err := os.Create(file)
@@ -206,7 +230,7 @@ func TestKernelUpload(t *testing.T) {
 // A download that fits into the time to drain is finished after Stop, one that does not is reset; an idle daemon sleeps; the link's
 // state makes events.
 func TestKernelStop(t *testing.T) {
-	l := newLAN(t)
+	l := newLAN(t, viaAFPacket)
 	checkIdle(t)
 	if err := l.ns.Run("ip", "link", "set", "eth0", "down"); err != nil {
 		t.Fatal(err)
@@ -247,7 +271,7 @@ func TestKernelStop(t *testing.T) {
 
 // All connections that are left when the time to drain is over are reset, however many they are.
 func TestKernelResets(t *testing.T) {
-	l := newLAN(t)
+	l := newLAN(t, viaAFPacket)
 	l.conf.Shutdown.Drain = 0
 	conns := make([]net.Conn, 600)
 	err := l.ns.Do(func() (err error) {
