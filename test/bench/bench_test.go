@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -34,6 +35,12 @@ func TestBulk(t *testing.T) {
 }
 
 func TestRequestResponse(t *testing.T) {
+	procs := runtime.GOMAXPROCS(0)
+	defer func() {
+		if n := runtime.GOMAXPROCS(0); n != procs {
+			t.Errorf("GOMAXPROCS was %d, and %d is left behind", procs, n)
+		}
+	}()
 	for _, o := range []Options{{Size: 64}, {Size: 10_000, Flows: 3}, {Size: 64, Spin: true}} {
 		o.Time = short
 		r, err := RequestResponse(o)

@@ -38,11 +38,15 @@ type pair struct {
 	ln    *sock.Listener
 	dial  *sock.Dialer
 	undo  func()
+	procs int // GOMAXPROCS as it was; 0: not changed
 }
+
+// spinProcs is the least GOMAXPROCS with a spinning worker: that, the poller of the adaptive one, and the applications.
+const spinProcs = 3
 
 const port = 80
 
-func newPair(o Options) (*pair, error) {
+func newPair(o Options) (_ *pair, err error) {
 	o.setModules()
 	pa, pb, err := memlink.New(memlink.Config{})
 	if err != nil {
@@ -53,6 +57,15 @@ func newPair(o Options) (*pair, error) {
 		return nil, err
 	}
 	p := &pair{arena: mem.NewArena(budget), undo: func() {}}
+	if o.Spin {
+		// A processor for each polling goroutine, and one for the applications: otherwise these wait for a preemption.
+		p.procs = runtime.GOMAXPROCS(max(runtime.GOMAXPROCS(0), spinProcs))
+		defer func() {
+			if err != nil {
+				runtime.GOMAXPROCS(p.procs)
+			}
+		}()
+	}
 	cfg := func(i int) stack.Config {
 		c := stack.Config{Arena: p.arena, Modules: o.Modules, Addrs: []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(i + 1)}), 24)}}
 		if o.Spin && i == 1 { // one only: applications and the client's worker need a core, and this may be one of two
@@ -91,7 +104,11 @@ func (p *pair) close() error {
 		p.ln.Close() //nolint:errcheck // of a stack that lives
 	}
 	p.undo()
-	return errors.Join(p.a.Close(), p.b.Close())
+	err := errors.Join(p.a.Close(), p.b.Close())
+	if p.procs > 0 {
+		runtime.GOMAXPROCS(p.procs)
+	}
+	return err
 }
 
 // usage is what the process has used up.

@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"strconv"
 	"time"
 
@@ -61,6 +62,7 @@ func params(name string, o Options) map[string]string {
 	p := map[string]string{"mtu": "1500", "poll": "adaptive"}
 	if o.Spin {
 		p["poll"] = "spin"
+		p["gomaxprocs"] = strconv.Itoa(max(runtime.GOMAXPROCS(0), spinProcs))
 	}
 	o.setModules()
 	for k := range plugins.NumKinds {
