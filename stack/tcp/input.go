@@ -60,7 +60,7 @@ func (e *Engine) segment(c *Conn, t *wire.TCP) {
 	if t.Flags&wire.ACK == 0 {
 		return
 	}
-	if o.Set&wire.OptTS != 0 && c.tsOK && seq.BeforeEq(t.Seq, c.lastAckSent) && int32(o.TSVal-c.tsRecent) >= 0 {
+	if o.Set&wire.OptTS != 0 && c.tsOK && seq.BeforeEq(t.Seq, c.lastAckSent) && !e.paws(c, &o) {
 		c.tsRecent, c.tsRecentAt = o.TSVal, e.now // RFC 7323, 4.3: only what covers the last acknowledgement sent
 	}
 	if c.state == SynReceived && !e.synReceivedAck(c, t) {

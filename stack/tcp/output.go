@@ -390,6 +390,9 @@ func (e *Engine) emitPieces(c *Conn, sq, n uint32, flags uint16) bool {
 		if k < n {
 			f &^= wire.FIN
 		}
+		if k > 0 && c.off(sq)+uint64(k) == c.snd.Tail() {
+			f |= wire.PSH
+		}
 		if !e.emit(c, sq, f, c.off(sq), k) {
 			return false
 		}
