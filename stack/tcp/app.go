@@ -50,6 +50,7 @@ const (
 	kickAbort                       // reset
 	kickDeadline                    // a deadline moved
 	kickOption                      // an option changed
+	kickMemory                      // there was no memory to write to
 )
 
 // App is the application's half of a Conn. Its methods never block. One goroutine at a time may read and one may write; Close
@@ -154,8 +155,12 @@ func (c *Conn) TryWrite(p []byte) (int, error) {
 	if len(p) == 0 {
 		return 0, nil
 	}
-	n := c.snd.Append(p, c.sndLimit.Load())
+	limit := c.sndLimit.Load()
+	n := c.snd.Append(p, limit)
 	if n == 0 {
+		if c.snd.Tail()-c.snd.Head() < limit {
+			c.kick(kickMemory)
+		}
 		return 0, ErrWouldBlock
 	}
 	c.kick(kickWrite)
@@ -190,14 +195,14 @@ func (c *Conn) Abort() {
 // DeadlineChanged makes the worker look at RdDeadline and WrDeadline.
 func (c *Conn) DeadlineChanged() { c.kick(kickDeadline) }
 
-// appDeadline is the earliest deadline that a waiting goroutine has.
-func (c *Conn) appDeadline() plugins.Time {
+// appDeadline is the earliest deadline behind the given time. It counts whether or not a goroutine waits now: one that waits later
+// does not tell the worker again.
+func (c *Conn) appDeadline(behind plugins.Time) plugins.Time {
 	at := plugins.Never
-	if c.Rd.Armed() {
-		at = Deadline(&c.RdDeadline)
-	}
-	if c.Wr.Armed() {
-		at = min(at, Deadline(&c.WrDeadline))
+	for _, d := range [...]plugins.Time{Deadline(&c.RdDeadline), Deadline(&c.WrDeadline)} {
+		if d > behind {
+			at = min(at, d)
+		}
 	}
 	return at
 }

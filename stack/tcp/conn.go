@@ -153,6 +153,7 @@ type Conn struct {
 	busySince  plugins.Time
 	count      Counts
 	orphan     bool // the application has closed it
+	starved    bool // its writer found no memory
 	unresolved bool
 	softErr    Errno
 }
@@ -221,13 +222,13 @@ func (c *Conn) setTimer(k int, at plugins.Time) {
 // stopTimer disarms timer k. The wheel's entry stays: firing early costs less than moving it.
 func (c *Conn) stopTimer(k int) { c.due[k] = plugins.Never }
 
-// nextDue is the earliest of the connection's timers.
-func (c *Conn) nextDue() plugins.Time {
+// nextDue is the earliest of the connection's timers, and of the application's deadlines behind now.
+func (c *Conn) nextDue(now plugins.Time) plugins.Time {
 	at := plugins.Never
 	for _, d := range c.due {
 		at = min(at, d)
 	}
-	return min(at, c.appDeadline())
+	return min(at, c.appDeadline(now))
 }
 
 // rto is the present retransmission timeout; before the first RTT sample the initial one (RFC 6298, 2.1).

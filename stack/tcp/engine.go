@@ -141,6 +141,8 @@ type Engine struct {
 	due      []uint32
 	waiting  []*Conn // have something to send and no link address yet
 	retry    bool    // some link address has become known
+	starved  []*Conn // whose writers found no memory; they are woken at feedAt to try again
+	feedAt   plugins.Time
 	outs     outPool
 	headers  [numHeaders]header
 	twFree   []*timeWait
@@ -224,9 +226,13 @@ func (e *Engine) kicked(c *Conn, bits uint32) {
 		return
 	}
 	if bits&kickDeadline != 0 {
-		if at := c.appDeadline(); at < e.wheel.At(c.slot) {
+		e.wakeOverdue(c)
+		if at := c.appDeadline(e.now); at < e.wheel.At(c.slot) {
 			e.wheel.Set(c.slot, at)
 		}
+	}
+	if bits&kickMemory != 0 {
+		e.starve(c)
 	}
 	if bits&kickRead != 0 {
 		e.windowUpdate(c)
@@ -268,9 +274,18 @@ func (e *Engine) AbortAll() {
 	}
 }
 
+// retryOutput is when output that found no buffer looks again: nobody tells the worker of buffers that come back.
+const retryOutput = 100 * time.Microsecond
+
 // Deadline is the next time at which the engine wants a turn without input.
 func (e *Engine) Deadline() plugins.Time {
 	at := e.wheel.Next()
+	if e.fullStop && e.ready.n > 0 {
+		at = min(at, e.now.Add(retryOutput))
+	}
+	if len(e.starved) > 0 {
+		at = min(at, e.feedAt)
+	}
 	return min(at, e.rtx.deadline(), e.pace.deadline(), e.cong.deadline())
 }
 

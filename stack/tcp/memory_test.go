@@ -3,6 +3,7 @@ package tcp_test
 import (
 	"testing"
 
+	"github.com/fastpath-tcp/fastpath/stack"
 	"github.com/fastpath-tcp/fastpath/stack/mem"
 )
 
@@ -14,3 +15,5 @@ func smallBudget(t *testing.T, high int64) *mem.Budget {
 	}
 	return b
 }
+
+func stackConfig(b *mem.Budget) stack.Config { return stack.Config{Budget: b} }

@@ -28,6 +28,7 @@ type Stats struct {
 	ListenOverflows             uint64
 	SynDrops                    uint64
 	RcvMemDrops                 uint64 // segments dropped for want of memory or out-of-order room
+	SndMemWaits                 uint64 // times that a writer waited for memory
 	NoBuffers                   uint64 // times that output waited for a buffer
 	TxFull                      uint64 // times that output waited for room in the TX FIFO
 	AbortOnClose, AbortOnData   uint64

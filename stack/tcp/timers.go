@@ -18,6 +18,9 @@ const (
 
 // Timers runs what is due.
 func (e *Engine) Timers() {
+	if len(e.starved) > 0 && e.feedAt <= e.now {
+		e.feed()
+	}
 	e.due = e.wheel.Advance(e.now, e.due[:0])
 	for _, slot := range e.due {
 		en := &e.slots[slot]
@@ -40,11 +43,35 @@ func (e *Engine) Timers() {
 		}
 		if c.state != Closed {
 			e.wakeOverdue(c)
-			if at := c.nextDue(); at < e.wheel.At(slot) {
+			if at := c.nextDue(e.now); at < e.wheel.At(slot) {
 				e.wheel.Set(slot, at)
 			}
 		}
 	}
+}
+
+// feedEvery is how long a writer that found no memory waits before it looks again. Memory is given back by all workers and streams,
+// and nobody keeps a list of those who want it.
+const feedEvery = 10 * time.Millisecond
+
+func (e *Engine) starve(c *Conn) {
+	if len(e.starved) == 0 {
+		e.feedAt = e.now.Add(feedEvery)
+	}
+	if !c.starved {
+		c.starved = true
+		e.starved = append(e.starved, c)
+		e.Stats.SndMemWaits++
+	}
+}
+
+func (e *Engine) feed() {
+	for i, c := range e.starved {
+		c.starved = false
+		e.starved[i] = nil
+		e.env.Wake(&c.Wr)
+	}
+	e.starved = e.starved[:0]
 }
 
 func (e *Engine) expired(c *Conn, k int) {

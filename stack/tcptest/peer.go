@@ -280,14 +280,20 @@ func (p *Peer) Take() []Frame {
 func (p *Peer) Until(d time.Duration, f func() bool) {
 	p.T.Helper()
 	limit := p.Clock.now.Add(d)
-	for !f() {
+	for {
+		p.run()
+		if f() {
+			return
+		}
 		if p.Clock.now >= limit {
 			p.T.Fatalf("did not happen within %v", d)
 		}
-		p.run()
 		p.Clock.now = min(max(p.Stack.Deadline(), p.Clock.now+1), limit)
 	}
 }
 
-// TCP returns the counters of the stack's TCP.
+// Stats returns the figures of the stack's worker.
 func (p *Peer) Stats() stack.WorkerStats { return p.Stack.Stats()[0] }
+
+// StackPool is the pool of the stack's buffers.
+func (p *Peer) StackPool() *pmd.Pool { return p.Stack.Port().Queue(0).Pool() }
