@@ -1,6 +1,8 @@
 package stack
 
 import (
+	"context"
+	"fmt"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -37,3 +39,23 @@ func At(c Clock, t time.Time) plugins.Time {
 	}
 	return max(c.Now()+plugins.Time(time.Until(t)), 1)
 }
+
+// Drain waits until no connection is left, or until ctx ends. Close the listeners first.
+func (s *Stack) Drain(ctx context.Context) error {
+	tick := time.NewTicker(drainPoll)
+	defer tick.Stop()
+	for {
+		left := 0
+		s.each(func(w *Worker) { left += w.engine.NumConns() })
+		if left == 0 {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("stack: %d connections left: %w", left, ctx.Err())
+		case <-tick.C:
+		}
+	}
+}
+
+const drainPoll = 20 * time.Millisecond

@@ -6,7 +6,6 @@
 package stack
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -14,7 +13,6 @@ import (
 	"net/netip"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/fastpath-tcp/fastpath/plugins"
 	"github.com/fastpath-tcp/fastpath/plugins/builtin"
@@ -354,28 +352,20 @@ func (s *Stack) Close() error {
 			}
 		}
 	}
-	return errors.Join(errors.Join(errs...), s.port.Close(), s.unmapHandPools())
+	return errors.Join(errors.Join(errs...), s.port.Close(), s.unmapHandPools(), s.closeArena())
 }
 
-// Drain waits until no connection is left, or until ctx ends. Close the listeners first.
-func (s *Stack) Drain(ctx context.Context) error {
-	tick := time.NewTicker(drainPoll)
-	defer tick.Stop()
-	for {
-		left := 0
-		s.each(func(w *Worker) { left += w.engine.NumConns() })
-		if left == 0 {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("stack: %d connections left: %w", left, ctx.Err())
-		case <-tick.C:
-		}
+// closeArena unmaps the stack's own memory. If an application has not closed a connection yet, what it has not read stays.
+func (s *Stack) closeArena() error {
+	if s.cfg.Arena != nil {
+		return nil
 	}
+	err := s.arena.Close()
+	if leak := (*mem.LeakError)(nil); errors.As(err, &leak) {
+		return nil
+	}
+	return err
 }
-
-const drainPoll = 20 * time.Millisecond
 
 // each runs f on every worker, one after the other, at a loop boundary.
 func (s *Stack) each(f func(w *Worker)) (all bool) {

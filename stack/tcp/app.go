@@ -180,16 +180,24 @@ func (c *Conn) CloseWrite() {
 // Close lets go of the connection. Data written is still delivered, then a FIN; if received data was not read, the peer gets a
 // reset instead (RFC 9293, 3.10.4 and RFC 2525, 2.17).
 func (c *Conn) Close() {
-	if c.flags.Or(flagClosed|flagWrShut)&flagClosed == 0 {
-		c.kick(kickClose)
+	c.end(kickClose)
+}
+
+// end closes the connection by leaving the worker a message, or, if the engine has let go of it already, frees what is left.
+func (c *Conn) end(how uint32) {
+	switch old := c.flags.Or(flagClosed | flagWrShut); {
+	case old&flagClosed != 0:
+	case old&flagDone != 0:
+		c.snd.Reset()
+		c.rcv.Reset()
+	default:
+		c.kick(how)
 	}
 }
 
 // Abort resets the connection and drops all data.
 func (c *Conn) Abort() {
-	if c.flags.Or(flagClosed|flagWrShut)&flagClosed == 0 {
-		c.kick(kickAbort)
-	}
+	c.end(kickAbort)
 }
 
 // DeadlineChanged makes the worker look at RdDeadline and WrDeadline.

@@ -130,8 +130,8 @@ func (e *Engine) letGo(c *Conn, why Errno) {
 	if c.finRcvd {
 		f |= flagEOF
 	}
-	c.flags.Or(f)
-	if c.orphan || c.listener != nil {
+	// Whoever of engine and application comes second frees the streams.
+	if old := c.flags.Or(f); old&flagClosed != 0 || c.listener != nil {
 		c.snd.Reset()
 		c.rcv.Reset()
 	}

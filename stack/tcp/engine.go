@@ -160,6 +160,7 @@ func New(cfg Config, env Env, now plugins.Time) *Engine {
 	e.mail.wake = env.Kicked
 	e.rtx.apply, e.pace.apply, e.cong.apply = e.applyRtx, e.applyPace, e.applyCong
 	e.table.init()
+	e.outs.rings.budget = env.Budget
 	e.portNext = e.rng.Uint32()
 	return e
 }
@@ -206,10 +207,6 @@ func (e *Engine) Mailbox() {
 
 func (e *Engine) kicked(c *Conn, bits uint32) {
 	if c.flags.Load()&flagDone != 0 { // the engine has let go of it
-		if bits&(kickClose|kickAbort) != 0 {
-			c.snd.Reset()
-			c.rcv.Reset()
-		}
 		return
 	}
 	if bits&kickAbort != 0 {
@@ -272,6 +269,7 @@ func (e *Engine) AbortAll() {
 			e.dropTimeWait(uint32(i))
 		}
 	}
+	e.outs.close()
 }
 
 // retryOutput is when output that found no buffer looks again: nobody tells the worker of buffers that come back.

@@ -5,6 +5,7 @@ import (
 
 	"github.com/fastpath-tcp/fastpath/plugins"
 	"github.com/fastpath-tcp/fastpath/plugins/rtx"
+	"github.com/fastpath-tcp/fastpath/stack/mem"
 	"github.com/fastpath-tcp/fastpath/stack/seq"
 )
 
@@ -194,8 +195,21 @@ const minRing = 4
 
 // ringPool keeps the rings of segment logs by size. One worker owns it.
 type ringPool struct {
-	free  [24][][]segment
-	bytes int // held by logs and by the pool
+	free   [24][][]segment
+	bytes  int64 // held by logs and by the pool
+	budget *mem.Budget
+}
+
+// charge counts n bytes more, or less. Logs are small beside the bytes that they describe, so they are never refused.
+func (p *ringPool) charge(n int64) {
+	p.bytes += n
+	p.budget.Add(n)
+}
+
+// close gives everything up; no log is in use.
+func (p *outPool) close() {
+	p.rings.charge(-p.rings.bytes)
+	*p = outPool{rings: ringPool{budget: p.rings.budget}}
 }
 
 const maxPooledRings = 64
@@ -207,7 +221,7 @@ func (p *ringPool) get(n int) []segment {
 		p.free[k] = f[:len(f)-1]
 		return r
 	}
-	p.bytes += n * segmentSize
+	p.charge(int64(n) * segmentSize)
 	return make([]segment, n)
 }
 
@@ -217,7 +231,7 @@ func (p *ringPool) put(r []segment) {
 	}
 	k := class(len(r))
 	if len(p.free[k]) >= maxPooledRings {
-		p.bytes -= len(r) * segmentSize
+		p.charge(-int64(len(r)) * segmentSize)
 		return
 	}
 	p.free[k] = append(p.free[k], r)

@@ -6,6 +6,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/fastpath-tcp/fastpath/plugins/rtx"
+	"github.com/fastpath-tcp/fastpath/stack/mem"
 	"github.com/fastpath-tcp/fastpath/stack/seq"
 )
 
@@ -31,7 +32,7 @@ func (o *oracle) counts() (sacked, lost uint32) {
 func TestSegLogModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var l segLog
-		pool := new(ringPool)
+		pool := &ringPool{budget: new(mem.Budget)}
 		iss := rapid.SampledFrom([]uint32{0, 1000, 1<<31 - 50, 1<<32 - 50, 1<<32 - 1}).Draw(t, "iss")
 		o := oracle{una: iss, nxt: iss}
 		txID := uint32(0)
@@ -184,7 +185,7 @@ func TestLostQueueModel(t *testing.T) {
 
 // TestOutPool: what a pool hands out is clean, and rings are counted.
 func TestOutPool(t *testing.T) {
-	var p outPool
+	p := outPool{rings: ringPool{budget: new(mem.Budget)}}
 	c := &Conn{out: &nothing}
 	for range 3 {
 		p.inUse(c)
@@ -205,6 +206,13 @@ func TestOutPool(t *testing.T) {
 		if c.out != &nothing {
 			t.Fatal("an idle connection keeps its log")
 		}
+	}
+	if used := p.rings.budget.Used(); used < 128*segmentSize || used != p.rings.bytes {
+		t.Errorf("%d bytes charged, %d held", used, p.rings.bytes)
+	}
+	p.close()
+	if used := p.rings.budget.Used(); used != 0 {
+		t.Errorf("%d bytes charged at the end", used)
 	}
 	if nothing.log.n != 0 || nothing.log.ring != nil || nothing.lost.r != nil || nothing.prr != (prr{}) {
 		t.Fatalf("nothing was written to: %+v", nothing)

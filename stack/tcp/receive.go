@@ -67,8 +67,9 @@ func (e *Engine) text(c *Conn, t *wire.TCP) {
 // inOrder appends the next bytes, and what waited behind them.
 func (e *Engine) inOrder(c *Conn, data []byte) {
 	n := uint64(len(data))
-	if n > 0 && !c.rcv.WriteAt(c.rcvOff, data) {
+	if n > 0 && !e.store(c, data) {
 		e.Stats.RcvMemDrops++ // the peer sends it again
+		c.ackNow = true
 		return
 	}
 	c.rcvOff += n
@@ -91,6 +92,23 @@ func (e *Engine) inOrder(c *Conn, data []byte) {
 		c.rcvAdv = seq.Max(c.rcvAdv, c.rcvNxt) // the FIN may lie just behind the window
 		e.peerFinished(c)
 	}
+}
+
+// store writes the next bytes of the stream. If memory is out it drops what came out of order, which may hold what the next bytes
+// need: a receiver may do so, and the peer has kept it (RFC 2018, 8).
+func (e *Engine) store(c *Conn, data []byte) bool {
+	if c.rcv.WriteAt(c.rcvOff, data) {
+		return true
+	}
+	if c.ooo.Len() == 0 {
+		return false
+	}
+	e.Stats.RcvPruned++
+	c.ackNow = true
+	c.rcv.Commit(c.rcvOff) // what is not committed would go too
+	c.rcv.Prune()
+	c.ooo.Clear()
+	return c.rcv.WriteAt(c.rcvOff, data)
 }
 
 // outOfOrder keeps a segment that came early. Its bytes go to their place in the stream.

@@ -28,6 +28,7 @@ type Stats struct {
 	ListenOverflows             uint64
 	SynDrops                    uint64
 	RcvMemDrops                 uint64 // segments dropped for want of memory or out-of-order room
+	RcvPruned                   uint64 // times that out-of-order data was dropped to make room for the next bytes
 	SndMemWaits                 uint64 // times that a writer waited for memory
 	NoBuffers                   uint64 // times that output waited for a buffer
 	TxFull                      uint64 // times that output waited for room in the TX FIFO

@@ -17,6 +17,7 @@ import (
 	"github.com/fastpath-tcp/fastpath/pmd"
 	"github.com/fastpath-tcp/fastpath/pmd/memlink"
 	"github.com/fastpath-tcp/fastpath/stack"
+	"github.com/fastpath-tcp/fastpath/stack/mem"
 	"github.com/fastpath-tcp/fastpath/stack/wire"
 )
 
@@ -50,6 +51,7 @@ type Peer struct {
 	T     testing.TB
 	Clock *Clock
 	Stack *stack.Stack
+	Arena *mem.Arena // of the streams; on the Go heap, where the race detector looks
 
 	silent   bool
 	queue    pmd.Queue
@@ -88,6 +90,14 @@ func New(t testing.TB, cfg Config) *Peer {
 	if sc.Seed == 0 {
 		sc.Seed = 1
 	}
+	if sc.Budget == nil {
+		sc.Budget = new(mem.Budget)
+		if err := sc.Budget.SetLimits(mem.Limits{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p.Arena = mem.NewHeapArena(sc.Budget)
+	sc.Arena = p.Arena
 	if sc.Modules[plugins.Cong].Name == "" {
 		sc.Modules[plugins.Cong].Name = "reno"
 	}
@@ -124,6 +134,11 @@ func (p *Peer) Close() error {
 		p.Done()
 	}
 	err := p.Stack.Close()
+	for _, f := range p.flows {
+		if f.Conn != nil {
+			f.Conn.Close()
+		}
+	}
 	for range 10 { // what the stack sent at the end
 		var rx [64]*pmd.Buf
 		_, n := p.queue.Poll(nil, rx[:])
@@ -131,7 +146,7 @@ func (p *Peer) Close() error {
 			b.Free()
 		}
 	}
-	return errors.Join(err, p.port.Close())
+	return errors.Join(err, p.port.Close(), p.Arena.Close())
 }
 
 // Done fails the test if the stack has sent something that was not expected.

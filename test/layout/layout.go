@@ -189,7 +189,7 @@ func clockCalls(f *ast.File) (calls []string) {
 	ast.Inspect(f, func(n ast.Node) bool {
 		if s, ok := n.(*ast.SelectorExpr); ok {
 			if x, ok := s.X.(*ast.Ident); ok && x.Name == "time" &&
-				slices.Contains([]string{"Now", "Since", "Until", "Sleep", "After", "AfterFunc", "Tick"}, s.Sel.Name) {
+				slices.Contains([]string{"Now", "Since", "Until", "Sleep", "After", "AfterFunc", "Tick", "NewTicker", "NewTimer"}, s.Sel.Name) {
 				calls = append(calls, s.Sel.Name)
 			}
 		}
