@@ -42,7 +42,7 @@ const (
 	FlagEnter                          // recovery (CA Recovery, CWR or Loss) was entered in this batch
 	FlagExit                           // recovery was left in this batch
 	FlagUndo                           // the last reduction was spurious: restore
-	FlagECE                            // the peer echoes congestion marks
+	FlagECE                            // the peer echoes congestion marks; never set yet, ECN is not negotiated
 	FlagSacked                         // some data is SACKed above the cumulative acknowledgement
 	FlagNoSACK                         // the peer does not do SACK
 	FlagPaced                          // the flow is paced
@@ -68,7 +68,7 @@ type Sample struct {
 	MSS            uint32 // payload bytes of a full segment
 	Acked          uint32 // bytes newly delivered (cumulatively or selectively)
 	Lost           uint32 // bytes newly marked lost
-	Marked         uint32 // bytes newly acknowledged with an ECN echo
+	Marked         uint32 // bytes newly acknowledged with an ECN echo; 0 yet, as FlagECE
 	LostSinceSend  uint32 // bytes marked lost between the sending of the sampled packet and now
 	InFlight       uint32 // bytes in flight after this batch
 	PriorInFlight  uint32 // bytes in flight before this batch
@@ -76,9 +76,9 @@ type Sample struct {
 	Cwnd           uint32 // the engine's present window
 	Delivered      uint64 // bytes ever delivered
 	PriorDelivered uint64 // Delivered when the sampled packet was sent
-	Interval       time.Duration
+	Interval       time.Duration // in which Delivered-PriorDelivered bytes were delivered
 	RTT            time.Duration // of the latest-sent acknowledged packet
-	SRTT           time.Duration
+	SRTT           time.Duration // smoothed (RFC 6298)
 	MinRTT         time.Duration // windowed minimum of the engine; 0 if unknown
 	SendTime       plugins.Time  // departure time of the sampled packet
 	Ssthresh       uint32        // the engine's present ssthresh
@@ -118,7 +118,7 @@ type Decision struct {
 	Ssthresh uint32 // in bytes; InfiniteSsthresh if none
 	TSOGoal  uint32 // bytes per burst that the module would like; 0: the engine's own sizing
 	Flags    uint32
-	Aux      [3]uint64 // the algorithm's own state, shown by `ctl ss -i`; its Describe function reads it
+	Aux      [3]uint64 // the algorithm's own state, shown by `fastpath ctl ss`; its Describe function reads it
 }
 
 // Module is a congestion-control module.

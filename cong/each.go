@@ -3,8 +3,9 @@ package cong
 import "github.com/fastpath-tcp/fastpath/plugins"
 
 // Each turns a per-flow function into a module. step sees the flow's state (zero at KindOpen and KindResume, or whenever the
-// slot holds another flow), the sample, and the decision to fill in; Flow and AsOf are set for it. Cwnd, Ssthresh and Flags
-// start as the last decision of the flow left them (EnterCWR and MarkAppLimited cleared), so a step that changes nothing may return at once.
+// slot holds another flow), the sample, and the decision to fill in; Flow and AsOf are set for it. The rest
+// starts as the last decision of the flow left it (EnterCWR and MarkAppLimited cleared), and for a new flow with the engine's Cwnd and
+// Ssthresh, so a step that changes nothing may return at once. KindClose clears the state and does not reach step.
 func Each[S any](step func(state *S, in *Sample, out *Decision)) Module {
 	return &each[S]{step: step}
 }

@@ -39,14 +39,14 @@ type WorkerStats struct {
 	L3            L3Stats
 	Neigh         neigh.Stats
 	Busy, Idle    uint64 // turns with and without work
-	Parks         uint64
+	Parks         uint64 // times that it slept
 	Parked        time.Duration
-	Turn          Histogram // of one busy turn in sixteen
+	Turn          Histogram // durations of one busy turn in sixteen
 	Gap           Histogram // from one turn's end to the next one's start, sleeps left out: what applications and others took
-	PoolFree      int
-	PoolLen       int
-	NotifierFull  uint64
-	FramesWaiting int
+	PoolFree      int    // buffers of the worker's pool that are free
+	PoolLen       int    // buffers of the pool
+	NotifierFull  uint64 // times that a spinning worker woke an application itself, because the notifier was behind
+	FramesWaiting int    // frames in the FIFO
 }
 
 // Stats returns the figures of all workers, each taken at a loop boundary.

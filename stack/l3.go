@@ -11,14 +11,14 @@ import (
 type L3Stats struct {
 	RxFrames, RxBytes uint64
 	Drops             [wire.NumDrops]uint64
-	NoRoute           uint64
+	NoRoute           uint64 // packets for which there was no next hop
 	EchoReplies       uint64
 	IcmpErrorsIn      uint64
 	IcmpErrorsOut     uint64
 	HandedOver        uint64 // frames that came to this worker and belong to another
 	Taken             uint64 // frames that other workers handed over
-	NoBuffers         uint64
-	TxFull            uint64
+	NoBuffers         uint64 // frames below TCP that were not sent or copied for want of a buffer
+	TxFull            uint64 // frames below TCP that found the FIFO full
 }
 
 // receive takes one frame from the port: it goes to the worker that owns its flow.

@@ -7,7 +7,8 @@ import (
 	"github.com/fastpath-tcp/fastpath/plugins"
 )
 
-// Attach adds a module: one plugins.Module of the kind's records per worker. It returns the index by which flows hold it.
+// Attach adds a module: one plugins.Module of the kind's records per worker, which may be a plugins.Remote besides. It returns the
+// index by which flows hold it. It serves no flow until Use, SetFallback or ConnectWith name it.
 func (s *Stack) Attach(k plugins.Kind, name string, perWorker []any) (index int, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -62,7 +63,8 @@ func (s *Stack) SwapGap(k plugins.Kind, index int) (gap time.Duration, waiting b
 	return gap, waiting
 }
 
-// Detach removes module index. Flows that it still serves go to the fallback first; afterwards no worker touches it.
+// Detach removes module index. Flows that it still serves go to the fallback first; afterwards no worker touches it. The module that
+// serves new flows and the fallback cannot be detached.
 func (s *Stack) Detach(k plugins.Kind, index int) (err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -17,7 +17,7 @@ type Entry struct {
 	Rtx  rtx.New
 	Pace pace.New
 	Cong cong.New
-	// Describe renders the algorithm's own state of a flow for `ctl ss -i`, from its last decision. Congestion control only.
+	// Describe renders the algorithm's own state of a flow for `fastpath ctl ss`, from its last decision. Congestion control only.
 	Describe func(aux [3]uint64, d *cong.Decision) string
 }
 

@@ -1,4 +1,10 @@
 // Package sock is the stack's programming interface: net.Conn, net.Listener and a dialer, with the semantics of package net.
+//
+//	ln, err := sock.Listen(st, "tcp", ":80") // for http.Serve
+//	d := sock.Dialer{Stack: st}              // d.DialContext is for http.Transport
+//
+// Errors are those of package net: *net.OpError with a system call's error number inside (errors.Is finds syscall.ECONNRESET),
+// net.ErrClosed, os.ErrDeadlineExceeded. Addresses are numbers: there is no name resolution.
 package sock
 
 import (
@@ -165,7 +171,8 @@ func (c *Conn) CloseWrite() error {
 	return nil
 }
 
-// Close closes the connection: what was written is still delivered. Calls that wait return net.ErrClosed.
+// Close closes the connection: what was written is still delivered, unless received data was not read, for which the peer gets a
+// reset. Calls that wait return net.ErrClosed.
 func (c *Conn) Close() error {
 	if c.abortive.Load() {
 		return c.Abort()
@@ -209,7 +216,7 @@ func (c *Conn) SetKeepAlive(on bool) error {
 	return nil
 }
 
-// SetWriteBuffer limits the bytes written and not acknowledged yet.
+// SetWriteBuffer limits the bytes written and not acknowledged yet, at least 4096; by default the limit follows the congestion window.
 func (c *Conn) SetWriteBuffer(bytes int) error {
 	c.c.SetSendBuffer(bytes)
 	return nil

@@ -26,7 +26,8 @@ var _ net.Listener = (*Listener)(nil)
 // DefaultBacklog is the number of connections that may wait to be accepted.
 const DefaultBacklog = 4096
 
-// Listen listens on an address of the stack, such as "10.0.0.1:80", ":80" or "10.0.0.1:0". network is "tcp" or "tcp4".
+// Listen listens on an address of the stack, such as "10.0.0.1:80", ":80" or "10.0.0.1:0", where port 0 takes a free one. network is
+// "tcp" or "tcp4".
 func Listen(st *stack.Stack, network, address string) (*Listener, error) {
 	ap, err := resolve(network, address)
 	if err != nil {
@@ -115,7 +116,7 @@ func (l *Listener) Close() error {
 // Dialer opens connections over a stack.
 type Dialer struct {
 	Stack     *stack.Stack
-	LocalAddr netip.AddrPort // optional
+	LocalAddr netip.AddrPort // optional: the stack chooses what is not given, address or port
 }
 
 // Dial is DialContext without a context.
