@@ -128,6 +128,8 @@ type Conn struct {
 	barrier            uint64 // id of the last RTO, recovery entry, undo or swap: decisions older than it are dropped
 	decided            bool   // cong has answered since the barrier
 	pacedSRTT          uint32 // µs, that pace was last told
+	tsoGoal            uint32 // bytes per burst that cong would like; 0: none
+	burst              burst
 	rtxTimer           uint8  // kind of timerRtx
 	replay             uint8  // 1: the Resume to the rtx module was sent, its log is not complete
 	replaySeq          uint32 // log entries below have been sent

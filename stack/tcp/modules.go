@@ -357,6 +357,7 @@ func (e *Engine) applyCong(index int, d *cong.Decision) {
 	}
 	c.decided = true
 	c.aux = d.Aux
+	c.tsoGoal = min(d.TSOGoal, maxBurst)
 	c.wantsPRR = d.Flags&cong.WantsPRR != 0
 	c.ssthresh = max(d.Ssthresh, 2*c.mss)
 	cwnd := min(max(d.Cwnd, c.mss), maxWindow)

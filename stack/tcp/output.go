@@ -73,7 +73,9 @@ func (e *Engine) send(c *Conn) sendResult {
 	r := sendDone
 	if c.state.canSend() && !c.resume[plugins.Rtx] {
 		before := c.sndNxt
-		r = e.sendData(c)
+		if r = e.sendData(c); r == sendDone {
+			e.endBurst(c)
+		}
 		if c.sndNxt != before {
 			c.validateCwnd()
 		}
@@ -152,18 +154,6 @@ func (e *Engine) sendData(c *Conn) sendResult {
 			return sendFull
 		}
 	}
-}
-
-// paced reports whether the flow's departure time has come; if not, it arms the pacing timer (F11: only now, when something is
-// ready and its time lies ahead).
-func (e *Engine) paced(c *Conn) bool {
-	at := c.clk.Depart(c.line, e.now)
-	if at <= e.now {
-		return true
-	}
-	e.Stats.PacingTimers++
-	c.setTimer(timerPace, at)
-	return false
 }
 
 type why uint8
@@ -304,7 +294,8 @@ func (e *Engine) sendNew(c *Conn, n uint32, fin bool) bool {
 // recordSent stamps a log entry with its departure and tells the rtx module. The departure time is the send time of RTT, RACK and
 // delivery rate.
 func (e *Engine) recordSent(c *Conn, s *segment, flags uint8) {
-	s.time = c.clk.Sent(c.line, e.now, int(s.len()))
+	s.time = e.now
+	c.burst.sentPaced(s.len())
 	s.delivered, s.deliveredTime, s.firstSent, s.lost = c.stat.delivered, c.stat.deliveredTime, c.stat.firstSent, c.stat.lost
 	s.appLimited = c.appLimited != 0
 	ev := e.rtxEvent(c, rtx.EvSent)

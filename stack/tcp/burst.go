@@ -1,0 +1,70 @@
+package tcp
+
+import (
+	"time"
+
+	"github.com/fastpath-tcp/fastpath/plugins"
+)
+
+// A paced flow sends in bursts: what leaves at one departure time. One segment at a time would cost a turn, and a call of the port, per
+// segment; too much would queue. burst is the one that the flow is sending.
+type burst struct {
+	left uint32 // bytes that may still leave in it
+	sent uint32 // bytes that have left and are not charged to the pacing clock yet
+}
+
+const (
+	maxBurst = 64 << 10
+	// rateShift and rttLog size bursts as Linux does: about 1 ms worth of the rate, and an allowance that halves with each 512 µs of
+	// the path's round-trip time (tcp_tso_autosize).
+	rateShift = 10
+	rttLog    = 9
+)
+
+// burstGoal is how much the flow may send at one departure time.
+func (c *Conn) burstGoal() uint32 {
+	if c.count.DataSegsOut < uint64(c.line.FreeSegs) {
+		return 1 // each of the first segments counts by itself (F8)
+	}
+	goal := min(c.line.Rate>>rateShift, maxBurst)
+	least := 2 * c.mss
+	if c.tsoGoal != 0 {
+		goal, least = uint64(c.tsoGoal), min(c.tsoGoal, least)
+	}
+	if us := c.stat.minRTT / time.Microsecond; us > 0 {
+		goal += maxBurst >> min(us>>rttLog, 31)
+	}
+	return max(uint32(min(goal, maxBurst)), least)
+}
+
+// paced reports whether the flow's next segment may leave now: within the burst that is being sent, or because its departure time has
+// come. If not, it arms the pacing timer (F11: only now, when something is ready and its time lies ahead).
+func (e *Engine) paced(c *Conn) bool {
+	if c.line.Rate == plugins.Unlimited || c.burst.left > 0 {
+		return true
+	}
+	e.endBurst(c)
+	at := c.clk.Depart(c.line, e.now)
+	if at > e.now {
+		e.Stats.PacingTimers++
+		c.setTimer(timerPace, at)
+		return false
+	}
+	// At least two bursts fit into the window, so that acknowledgements keep coming (cwnd quota).
+	c.burst.left = min(c.burstGoal(), max(c.cwnd/2, c.mss))
+	return true
+}
+
+// sentPaced counts n bytes that left.
+func (b *burst) sentPaced(n uint32) {
+	b.left -= min(b.left, n)
+	b.sent += n
+}
+
+// endBurst charges what the burst has sent to the pacing clock, as one piece: its lateness is forgiven up to half of its duration.
+func (e *Engine) endBurst(c *Conn) {
+	if c.burst.sent > 0 {
+		c.clk.Sent(c.line, e.now, int(c.burst.sent))
+	}
+	c.burst = burst{}
+}
