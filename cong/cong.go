@@ -65,17 +65,17 @@ type Sample struct {
 	Kind           uint8
 	CA             uint8 // congestion state after this batch
 	Flags          uint16
-	MSS            uint32 // payload bytes of a full segment
-	Acked          uint32 // bytes newly delivered (cumulatively or selectively)
-	Lost           uint32 // bytes newly marked lost
-	Marked         uint32 // bytes newly acknowledged with an ECN echo; 0 yet, as FlagECE
-	LostSinceSend  uint32 // bytes marked lost between the sending of the sampled packet and now
-	InFlight       uint32 // bytes in flight after this batch
-	PriorInFlight  uint32 // bytes in flight before this batch
-	TxInFlight     uint32 // bytes in flight when the sampled packet was sent, it included
-	Cwnd           uint32 // the engine's present window
-	Delivered      uint64 // bytes ever delivered
-	PriorDelivered uint64 // Delivered when the sampled packet was sent
+	MSS            uint32        // payload bytes of a full segment
+	Acked          uint32        // bytes newly delivered (cumulatively or selectively)
+	Lost           uint32        // bytes newly marked lost
+	Marked         uint32        // bytes newly acknowledged with an ECN echo; 0 yet, as FlagECE
+	LostSinceSend  uint32        // bytes marked lost between the sending of the sampled packet and now
+	InFlight       uint32        // bytes in flight after this batch
+	PriorInFlight  uint32        // bytes in flight before this batch
+	TxInFlight     uint32        // bytes in flight when the sampled packet was sent, it included
+	Cwnd           uint32        // the engine's present window
+	Delivered      uint64        // bytes ever delivered
+	PriorDelivered uint64        // Delivered when the sampled packet was sent
 	Interval       time.Duration // in which Delivered-PriorDelivered bytes were delivered
 	RTT            time.Duration // of the latest-sent acknowledged packet
 	SRTT           time.Duration // smoothed (RFC 6298)

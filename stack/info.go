@@ -43,10 +43,10 @@ type WorkerStats struct {
 	Parked        time.Duration
 	Turn          Histogram // durations of one busy turn in sixteen
 	Gap           Histogram // from one turn's end to the next one's start, sleeps left out: what applications and others took
-	PoolFree      int    // buffers of the worker's pool that are free
-	PoolLen       int    // buffers of the pool
-	NotifierFull  uint64 // times that a spinning worker woke an application itself, because the notifier was behind
-	FramesWaiting int    // frames in the FIFO
+	PoolFree      int       // buffers of the worker's pool that are free
+	PoolLen       int       // buffers of the pool
+	NotifierFull  uint64    // times that a spinning worker woke an application itself, because the notifier was behind
+	FramesWaiting int       // frames in the FIFO
 }
 
 // Stats returns the figures of all workers, each taken at a loop boundary.
