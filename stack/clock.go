@@ -40,7 +40,7 @@ func At(c Clock, t time.Time) plugins.Time {
 	return max(c.Now()+plugins.Time(time.Until(t)), 1)
 }
 
-// Drain waits until no connection is left, or until ctx ends. Close the listeners first.
+// Drain waits until no connection is left (TIME-WAIT does not count), or until ctx ends, which is an error. Close the listeners first.
 func (s *Stack) Drain(ctx context.Context) error {
 	tick := time.NewTicker(drainPoll)
 	defer tick.Stop()

@@ -3,6 +3,9 @@
 // A Stack has one or more Workers. Each owns a queue of the port, or a share of another worker's, and the flows that steering gives
 // it; it runs its own TCP engine, ARP cache and modules, and shares nothing. Package sock gives applications net.Conn, net.Listener
 // and a dialer over a Stack.
+//
+// New starts the workers. With a Clock of its own a stack has none running: the caller calls Turn, and lets time pass until Deadline
+// or until the port has frames, which makes every run the same.
 package stack
 
 import (
@@ -38,10 +41,11 @@ const (
 // WorkerConfig describes one worker.
 type WorkerConfig struct {
 	Poll Poll
-	Core int // with Spin
+	Core int // number of the CPU, with Spin
 }
 
-// ModuleConfig names a built-in module. The zero value is the kind's default: btree, edt, cubic.
+// ModuleConfig names a module that is linked in (see package builtin) and its parameters. The zero value is the kind's default: btree,
+// edt, cubic.
 type ModuleConfig struct {
 	Name   string
 	Params plugins.Params
@@ -52,7 +56,7 @@ var defaultModules = [plugins.NumKinds]string{plugins.Rtx: "btree", plugins.Pace
 // Config describes a stack.
 type Config struct {
 	Port    pmd.Port
-	Addrs   []netip.Prefix // addresses of the interface
+	Addrs   []netip.Prefix // IPv4 addresses of the interface with the length of their network; at least one
 	Gateway netip.Addr     // default route; none if not valid
 	Workers []WorkerConfig // default: one adaptive worker
 	Modules [plugins.NumKinds]ModuleConfig
@@ -87,10 +91,8 @@ type Stack struct {
 	closed bool
 }
 
-// Errors of a Stack.
-var (
-	ErrClosed = errors.New("stack: closed")
-)
+// ErrClosed is the error of operations on a stack that was closed.
+var ErrClosed = errors.New("stack: closed")
 
 // New starts a stack on cfg.Port, which it owns from then on: Close closes it. After an error the port is still the caller's.
 func New(cfg Config) (*Stack, error) {
