@@ -74,6 +74,10 @@ func (w *Worker) ipInput(b *pmd.Buf, p *wire.Packet) wire.Drop {
 	if _, ok := w.stack.routes.Local(p.Dst); !ok || p.EthDst != w.stack.mac {
 		return wire.DropIPDest
 	}
+	// Nobody else has our address or is a subnet (RFC 1122, 3.2.1.3; RFC 9293, MUST-63).
+	if _, ours := w.stack.routes.Local(p.Src); ours || w.stack.routes.IsBroadcast(p.Src) {
+		return wire.DropIPSource
+	}
 	switch p.Proto {
 	case wire.ProtoTCP:
 		var t wire.TCP
