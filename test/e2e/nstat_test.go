@@ -1,0 +1,128 @@
+package e2e
+
+import (
+	"os/exec"
+	"strconv"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/fastpath-tcp/fastpath/cmd/fastpath/control"
+	"github.com/fastpath-tcp/fastpath/test/netns"
+)
+
+// counters are the kernel's, as nstat names them.
+type counters map[string]int64
+
+// nstat reads the counters of the client's namespace.
+func (w *world) nstat() counters {
+	w.Helper()
+	if _, err := exec.LookPath("nstat"); err != nil {
+		w.Skip("needs nstat (Debian: iproute2)")
+	}
+	c := counters{}
+	for line := range strings.Lines(string(w.command(nil, "nstat", "-asz"))) {
+		f := strings.Fields(line)
+		if len(f) != 3 || f[0][0] == '#' {
+			continue
+		}
+		n, err := strconv.ParseInt(f[1], 10, 64)
+		w.must(err)
+		c[f[0]] = n
+	}
+	for _, names := range [][]string{never, onlyCorrupt, onlyReset, onlyLossy} {
+		for _, n := range names {
+			if _, ok := c[n]; !ok {
+				w.Fatalf("nstat shows no counter %s", n)
+			}
+		}
+	}
+	return c
+}
+
+// since returns what was counted after before was read.
+func (c counters) since(before counters) counters {
+	d := counters{}
+	for k, v := range c {
+		d[k] = v - before[k]
+	}
+	return d
+}
+
+// Counters of the kernel that must not move, whatever the link does.
+var never = []string{
+	"TcpExtTCPAbortOnMemory", "TcpExtTCPAbortOnTimeout", "TcpExtTCPAbortOnLinger", "TcpExtTCPAbortFailed", "TcpExtTCPSACKReneging",
+	"TcpExtTCPReqQFullDrop", "TcpExtPAWSActive", "TcpAttemptFails", "TcpExtTCPMD5Failure",
+}
+
+// Counters that move only if the link corrupts. TcpInErrs has a function of its own: a SYN that is repeated counts, too.
+var onlyCorrupt = []string{"TcpInCsumErrors", "IpInHdrErrors", "IpInAddrErrors", "IpInUnknownProtos", "IpExtInCsumErrors"}
+
+// Counters that move only if an end resets.
+var onlyReset = []string{"TcpEstabResets", "TcpExtTCPAbortOnData", "TcpExtTCPAbortOnClose", "TcpOutRsts"}
+
+// Counters that move only if the link loses, repeats or reorders: the daemon sends in order, and nothing twice.
+var onlyLossy = []string{
+	"TcpExtTCPOFOQueue", "TcpExtTCPDSACKOldSent", "TcpExtTCPDSACKOfoSent", "TcpExtTCPFastRetrans", "TcpExtTCPLostRetransmit",
+	"TcpExtTCPSackRecovery", "TcpExtTCPSlowStartRetrans", "TcpExtPAWSEstab", "TcpExtTCPChallengeACK", "TcpExtTCPSynRetrans",
+}
+
+// ours are the daemon's counters.
+func ours(s *control.StatReply) counters {
+	c := counters{}
+	for k, v := range s.Counters {
+		c[k] = int64(v)
+	}
+	return c
+}
+
+// again judges what was sent more than once over a clean link. That happens only if an end was not scheduled in time, so that the other
+// one's loss probe or timeout repeated what had arrived, or if the kernel's veth reordered: it queues frames per CPU, and both a
+// process and the other end's interrupts send.
+func (w *world) again(kernel, daemon counters) {
+	w.Helper()
+	reordered := daemon["tcp_out_of_order"] + kernel["TcpExtTCPOFOQueue"]
+	if reordered != 0 && w.oneCPU {
+		w.Errorf("the daemon got %d segments out of order, the kernel %d", daemon["tcp_out_of_order"], kernel["TcpExtTCPOFOQueue"])
+	}
+	excused := func(who string, again, probes, timeouts int64) {
+		if again != 0 {
+			w.Logf("%s sent %d segments again: %d loss probes, %d timeouts, %d segments out of order", who, again, probes, timeouts, reordered)
+		}
+		if again > probes && timeouts == 0 && reordered == 0 {
+			w.Errorf("%s sent %d segments again for no reason", who, again)
+		}
+	}
+	excused("the kernel", kernel["TcpRetransSegs"], kernel["TcpExtTCPLossProbes"], kernel["TcpExtTCPTimeouts"])
+	excused("the daemon", daemon["tcp_retrans_segs"], daemon["tcp_tlps"], daemon["tcp_rtos"])
+	if reordered+daemon["tcp_rtos"]+daemon["tcp_tlps"]+kernel["TcpExtTCPTimeouts"]+kernel["TcpExtTCPLossProbes"] == 0 {
+		w.mustNotMove("clean link", kernel, onlyLossy)
+		w.mustNotMove("clean link", daemon, []string{"tcp_recoveries", "tcp_lost_segs", "tcp_dup_segs", "tcp_dsacks_recv", "tcp_paws", "tcp_out_of_window"})
+	}
+}
+
+// lost is how many frames had no room: in the daemon's port, in the interfaces, or in the kernel's queues between them.
+func (w *world) lost() (n uint64) {
+	w.Helper()
+	for _, ns := range []*netns.NS{w.client, w.server} {
+		w.must(ns.Do(func() error {
+			links, err := netlink.LinkList()
+			for _, l := range links {
+				s := l.Attrs().Statistics
+				n += s.RxDropped + s.TxDropped
+			}
+			return err
+		}))
+	}
+	return n + w.stat().Ports[0].RxDropped
+}
+
+// mustNotMove fails for each of the counters that moved.
+func (w *world) mustNotMove(what string, c counters, names []string) {
+	w.Helper()
+	for _, n := range names {
+		if c[n] != 0 {
+			w.Errorf("%s: %s = %d", what, n, c[n])
+		}
+	}
+}
