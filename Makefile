@@ -5,7 +5,7 @@ TAGS  = $$(pkg-config --exists libdpdk 2>/dev/null && echo '-tags=dpdk')
 BIN   = bin/fastpath
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build demo test test-unit test-e2e test-race bench lint fuzz soak clean
+.PHONY: help deps build demo test test-race bench lint fuzz clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -28,8 +28,8 @@ test: build ## all tests (under 15 minutes)
 test-race: build ## unit tests under the race detector
 	$(GO) test -race -timeout 30m ./plugins/... ./cong/... ./pmd/... ./stack/... ./conf/... ./cmd/...
 
-bench: build ## benchmarks against the figures in test/bench/README.md
-	$(BIN) bench all
+bench: build ## the speed floor; BENCH_FLAGS="--gvisor PATH" measures the baseline in the same run
+	$(BIN) bench all $(BENCH_FLAGS)
 
 lint: ## golangci-lint, if it is installed
 	golangci-lint run

@@ -104,17 +104,15 @@ var rtxSchema = schema[rtx.Event, rtx.Command]{
 	check:   checkRtx,
 }
 
-const rtxFlags = rtx.FlagSpuriousProbe<<1 - 1
-
 func checkRtx(c *rtx.Command) error {
 	switch {
-	case c.Kind < rtx.CmdStatus || c.Kind > rtx.CmdReneged:
+	case c.Kind < rtx.CmdStatus || c.Kind >= rtx.CmdEnd:
 		return fmt.Errorf("%w: unknown command %d", errRecord, c.Kind)
 	case c.CA > rtx.CALoss:
 		return fmt.Errorf("%w: unknown congestion state %d", errRecord, c.CA)
 	case c.Timer > rtx.TimerReorder:
 		return fmt.Errorf("%w: unknown timer %d", errRecord, c.Timer)
-	case c.Flags&^rtxFlags != 0:
+	case c.Flags&^rtx.AllCommandFlags != 0:
 		return fmt.Errorf("%w: unknown flags %#x in a command", errRecord, c.Flags)
 	case c.Interval < 0 || c.RTT < 0 || c.SRTT < 0 || c.MinRTT < 0:
 		return fmt.Errorf("%w: a negative duration", errRecord)

@@ -102,6 +102,8 @@ const (
 	// CmdNotLost says that the reduction was spurious: all Lost marks of the flow that were set before are void. What is still
 	// lost follows as CmdLost. It precedes a CmdStatus with FlagUndo, if anything was marked.
 	CmdNotLost
+	// CmdEnd is one more than the last kind.
+	CmdEnd
 )
 
 // Flags of a Command.
@@ -118,6 +120,9 @@ const (
 	FlagSpuriousProbe
 	FlagSendNew // F-RTO: answer this batch with up to two new segments, if there are any, before retransmissions (RFC 5682, 3.1 step 2b)
 )
+
+// AllCommandFlags are all flags of a Command.
+const AllCommandFlags = FlagSendNew<<1 - 1
 
 // Kinds of timer. One at a time per flow.
 const (

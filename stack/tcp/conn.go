@@ -122,16 +122,16 @@ type Conn struct {
 	tellCWR            bool
 	wantsPRR           bool
 	cwndLimited        bool
+	decided            bool   // cong has answered since the barrier
+	rtxTimer           uint8  // kind of timerRtx
+	replay             uint8  // 1: the Resume to the rtx module was sent, its log is not complete
 	appLimited         uint64 // delivered count up to which rate samples are application-limited; 0: not
 	cwrEnd             uint32
 	cwndSeq, maxFlight uint32
 	barrier            uint64 // id of the last RTO, recovery entry, undo or swap: decisions older than it are dropped
-	decided            bool   // cong has answered since the barrier
 	pacedSRTT          uint32 // µs, that pace was last told
 	tsoGoal            uint32 // bytes per burst that cong would like; 0: none
 	burst              burst
-	rtxTimer           uint8  // kind of timerRtx
-	replay             uint8  // 1: the Resume to the rtx module was sent, its log is not complete
 	replaySeq          uint32 // log entries below have been sent
 	lastEvent          uint64 // id of the last rtx event
 	ackIdx             int32  // index+1 of this turn's mergeable Ack event
