@@ -126,7 +126,9 @@ func (f *Flow) Frame(t *wire.TCP, opts []byte, off uint32, n int) []byte {
 	h := b[wire.EthLen+wire.IPv4Len:]
 	wire.PutTCP(h, t, hdr)
 	copy(h[wire.TCPLen:], opts)
-	Fill(h[hdr:], uint64(off))
+	for i := range n {
+		h[hdr+i] = Byte(uint64(off + uint32(i))) // sequence numbers wrap
+	}
 	binary.BigEndian.PutUint16(h[wire.TCPChecksum:], wire.Fold(wire.Sum(h, wire.PseudoSum(src, dst, wire.ProtoTCP, len(h)))))
 	return b
 }
