@@ -131,8 +131,9 @@ type Engine struct {
 	rtx     kind[rtx.Event, rtx.Command]
 	pace    kind[paceEvent, paceLine]
 	cong    kind[congSample, congDecision]
-	remotes int    // modules in other processes: they may answer at any time
-	event   uint64 // id of the last event of any kind
+	kinds   [plugins.NumKinds]anyKind // the same three
+	remotes int                       // modules in other processes: they may answer at any time
+	event   uint64                    // id of the last event of any kind
 
 	touched  []*Conn // got segments in this turn
 	merging  []*Conn // have an acknowledgement in this turn's rtx events that further ones may be merged into
@@ -158,6 +159,7 @@ func New(cfg Config, env Env, now plugins.Time) *Engine {
 	cfg.setDefaults()
 	e := &Engine{cfg: cfg, env: env, now: now, wheel: timer.New(now), rng: rand.New(rand.NewPCG(env.Seed, 0x7463702d656e67))}
 	e.mail.wake = env.Kicked
+	e.kinds = [plugins.NumKinds]anyKind{plugins.Rtx: &e.rtx, plugins.Pace: &e.pace, plugins.Cong: &e.cong}
 	e.rtx.apply, e.pace.apply, e.cong.apply = e.applyRtx, e.applyPace, e.applyCong
 	e.table.init()
 	e.outs.rings.budget = env.Budget

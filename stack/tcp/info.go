@@ -72,9 +72,9 @@ func (e *Engine) Info(c *Conn) Info {
 		i.Counts.Busy += e.now.Sub(c.busySince)
 	}
 	if c.isOpen {
-		i.Cong = e.moduleName(plugins.Cong, c.mod[plugins.Cong])
-		i.Pace = e.moduleName(plugins.Pace, c.mod[plugins.Pace])
-		i.Rtx = e.moduleName(plugins.Rtx, c.mod[plugins.Rtx])
+		i.Cong = e.of(c, plugins.Cong).name
+		i.Pace = e.of(c, plugins.Pace).name
+		i.Rtx = e.of(c, plugins.Rtx).name
 	}
 	i.Timer, i.TimerIn = c.nextTimer(e.now)
 	return i

@@ -19,14 +19,12 @@ type (
 // maxModules bounds the modules of one kind that are attached at the same time.
 const maxModules = 64
 
-// instance is one module of one kind, as this worker uses it.
-type instance[E, C any] struct {
+// member is what the engine keeps about one module, whatever its records.
+type member struct {
 	name    string
-	mod     plugins.Module[E, C]
-	remote  plugins.Remote // nil if the module is linked in
-	in      []E            // this turn's events
 	flows   int
-	demoted bool // its flows were moved to the fallback, because it is late or dead
+	remote  plugins.Remote // nil if the module is linked in
+	demoted bool           // its flows were moved to the fallback, because it is late or dead
 	gap     handover
 }
 
@@ -36,14 +34,47 @@ type handover struct {
 	took  time.Duration
 }
 
-// kind is the set of modules that answer one of the three questions.
-type kind[E, C any] struct {
-	insts    []*instance[E, C]
+// roster is the list of the modules of one kind, by index; nil where one was detached.
+type roster struct {
+	members  []*member
 	current  int // serves new flows
 	fallback int
-	pending  int // events that no module has been given yet
-	out      []C
-	apply    func(index int, c *C)
+}
+
+// usable reports whether module i can be given flows.
+func (r *roster) usable(i int) bool { return i >= 0 && i < len(r.members) && r.members[i] != nil }
+
+// forNew is the module that a new flow gets: the current one, or the fallback while that is late or dead.
+func (r *roster) forNew() uint8 {
+	if r.members[r.current].demoted {
+		return uint8(r.fallback)
+	}
+	return uint8(r.current)
+}
+
+func (r *roster) base() *roster { return r }
+
+// instance is a member with its module and this turn's events.
+type instance[E, C any] struct {
+	*member
+	mod plugins.Module[E, C]
+	in  []E
+}
+
+// kind is the set of modules that answer one of the three questions.
+type kind[E, C any] struct {
+	roster
+	insts   []*instance[E, C] // in step with the roster
+	pending int               // events that no module has been given yet
+	out     []C
+	apply   func(index int, c *C)
+}
+
+// anyKind is a kind, whatever its records.
+type anyKind interface {
+	base() *roster
+	attach(name string, m any) (int, error)
+	detach(i int)
 }
 
 // batch is the number of commands taken from a module at a time.
@@ -57,20 +88,23 @@ func (k *kind[E, C]) attach(name string, m any) (int, error) {
 	if k.out == nil {
 		k.out = make([]C, batch)
 	}
-	in := &instance[E, C]{name: name, mod: mod}
-	in.remote, _ = m.(plugins.Remote)
+	mem := &member{name: name}
+	mem.remote, _ = m.(plugins.Remote)
+	in := &instance[E, C]{member: mem, mod: mod}
 	for i := range k.insts {
 		if k.insts[i] == nil {
-			k.insts[i] = in
+			k.members[i], k.insts[i] = mem, in
 			return i, nil
 		}
 	}
 	if len(k.insts) == maxModules {
 		return 0, fmt.Errorf("module %s: %d modules of the kind are attached already", name, maxModules)
 	}
-	k.insts = append(k.insts, in)
+	k.members, k.insts = append(k.members, mem), append(k.insts, in)
 	return len(k.insts) - 1, nil
 }
+
+func (k *kind[E, C]) detach(i int) { k.members[i], k.insts[i] = nil, nil }
 
 // push returns room for an event to module i, to be filled in before the next push.
 func (k *kind[E, C]) push(i uint8) *E {
@@ -121,36 +155,17 @@ func (k *kind[E, C]) deadline() plugins.Time {
 	return at
 }
 
-// usable reports whether module i can be given flows.
-func (k *kind[E, C]) usable(i int) bool {
-	return i >= 0 && i < len(k.insts) && k.insts[i] != nil
-}
-
-// forNew is the module that a new flow gets: the current one, or the fallback while that is late or dead.
-func (k *kind[E, C]) forNew() uint8 {
-	if k.insts[k.current].demoted {
-		return uint8(k.fallback)
-	}
-	return uint8(k.current)
-}
-
 // Attach adds a module to the engine; m is a plugins.Module of the kind's records. It returns the index by which flows hold it.
 // The first module of a kind serves new flows and is the fallback until Use and SetFallback say otherwise.
-func (e *Engine) Attach(k plugins.Kind, name string, m any) (i int, err error) {
-	defer func() {
-		if _, ok := m.(plugins.Remote); ok && err == nil {
-			e.remotes++
-		}
-	}()
-	switch k {
-	case plugins.Rtx:
-		return e.rtx.attach(name, m)
-	case plugins.Pace:
-		return e.pace.attach(name, m)
-	case plugins.Cong:
-		return e.cong.attach(name, m)
+func (e *Engine) Attach(k plugins.Kind, name string, m any) (int, error) {
+	if k >= plugins.NumKinds {
+		return 0, fmt.Errorf("module %s: unknown kind %v", name, k)
 	}
-	return 0, fmt.Errorf("module %s: unknown kind %v", name, k)
+	i, err := e.kinds[k].attach(name, m)
+	if err == nil && e.member(k, i).remote != nil {
+		e.remotes++
+	}
+	return i, err
 }
 
 // SetFallback makes module i the one that takes over flows of a module that is late or dead.
@@ -158,7 +173,7 @@ func (e *Engine) SetFallback(k plugins.Kind, i int) error {
 	if err := e.check(k, i); err != nil {
 		return err
 	}
-	*e.fallback(k) = i
+	e.roster(k).fallback = i
 	return nil
 }
 
@@ -167,14 +182,15 @@ func (e *Engine) Use(k plugins.Kind, i int, newOnly bool) (int, error) {
 	if err := e.check(k, i); err != nil {
 		return 0, err
 	}
-	*e.current(k) = i
+	e.roster(k).current = i
 	if newOnly {
 		return 0, nil
 	}
 	n := e.move(k, -1, i)
-	*e.handover(k, i) = handover{}
+	m := e.member(k, i)
+	m.gap = handover{}
 	if n > 0 {
-		e.handover(k, i).since = e.now
+		m.gap.since = e.now
 	}
 	return n, nil
 }
@@ -185,19 +201,8 @@ func (e *Engine) SwapGap(k plugins.Kind, i int) (gap time.Duration, waiting bool
 	if e.check(k, i) != nil {
 		return 0, false
 	}
-	h := e.handover(k, i)
+	h := e.member(k, i).gap
 	return h.took, h.since != 0
-}
-
-func (e *Engine) handover(k plugins.Kind, i int) *handover {
-	switch k {
-	case plugins.Rtx:
-		return &e.rtx.insts[i].gap
-	case plugins.Pace:
-		return &e.pace.insts[i].gap
-	default:
-		return &e.cong.insts[i].gap
-	}
 }
 
 // Detach removes module i. Flows that it still serves go to the fallback.
@@ -205,21 +210,15 @@ func (e *Engine) Detach(k plugins.Kind, i int) error {
 	if err := e.check(k, i); err != nil {
 		return err
 	}
-	if *e.current(k) == i || *e.fallback(k) == i {
+	r := e.roster(k)
+	if r.current == i || r.fallback == i {
 		return fmt.Errorf("%s module %d is in use", k, i)
 	}
-	e.move(k, i, *e.fallback(k))
-	if e.isRemote(k, i) {
+	e.move(k, i, r.fallback)
+	if e.member(k, i).remote != nil {
 		e.remotes--
 	}
-	switch k {
-	case plugins.Rtx:
-		e.rtx.insts[i] = nil
-	case plugins.Pace:
-		e.pace.insts[i] = nil
-	case plugins.Cong:
-		e.cong.insts[i] = nil
-	}
+	e.kinds[k].detach(i)
 	return nil
 }
 
@@ -228,70 +227,20 @@ func (e *Engine) Flows(k plugins.Kind, i int) int {
 	if e.check(k, i) != nil {
 		return 0
 	}
-	switch k {
-	case plugins.Rtx:
-		return e.rtx.insts[i].flows
-	case plugins.Pace:
-		return e.pace.insts[i].flows
-	default:
-		return e.cong.insts[i].flows
-	}
+	return e.member(k, i).flows
 }
 
 func (e *Engine) check(k plugins.Kind, i int) error {
-	ok := false
-	switch k {
-	case plugins.Rtx:
-		ok = e.rtx.usable(i)
-	case plugins.Pace:
-		ok = e.pace.usable(i)
-	case plugins.Cong:
-		ok = e.cong.usable(i)
-	}
-	if !ok {
+	if k >= plugins.NumKinds || !e.roster(k).usable(i) {
 		return fmt.Errorf("no %s module with index %d", k, i)
 	}
 	return nil
 }
 
-func (e *Engine) current(k plugins.Kind) *int {
-	return [...]*int{&e.rtx.current, &e.pace.current, &e.cong.current}[k]
-}
+func (e *Engine) roster(k plugins.Kind) *roster { return e.kinds[k].base() }
 
-func (e *Engine) fallback(k plugins.Kind) *int {
-	return [...]*int{&e.rtx.fallback, &e.pace.fallback, &e.cong.fallback}[k]
-}
+// member is module i of kind k, which is attached.
+func (e *Engine) member(k plugins.Kind, i int) *member { return e.roster(k).members[i] }
 
-func (e *Engine) flowCount(k plugins.Kind, i uint8) *int {
-	switch k {
-	case plugins.Rtx:
-		return &e.rtx.insts[i].flows
-	case plugins.Pace:
-		return &e.pace.insts[i].flows
-	default:
-		return &e.cong.insts[i].flows
-	}
-}
-
-func (e *Engine) isRemote(k plugins.Kind, i int) bool {
-	switch k {
-	case plugins.Rtx:
-		return e.rtx.insts[i].remote != nil
-	case plugins.Pace:
-		return e.pace.insts[i].remote != nil
-	default:
-		return e.cong.insts[i].remote != nil
-	}
-}
-
-// moduleName is the name of module i, for users.
-func (e *Engine) moduleName(k plugins.Kind, i uint8) string {
-	switch k {
-	case plugins.Rtx:
-		return e.rtx.insts[i].name
-	case plugins.Pace:
-		return e.pace.insts[i].name
-	default:
-		return e.cong.insts[i].name
-	}
-}
+// of is the module of kind k that serves c.
+func (e *Engine) of(c *Conn, k plugins.Kind) *member { return e.member(k, int(c.mod[k])) }
