@@ -1,6 +1,8 @@
 package stack
 
 import (
+	"fmt"
+
 	"github.com/fastpath-tcp/fastpath/pmd"
 	"github.com/fastpath-tcp/fastpath/stack/tcp"
 	"github.com/fastpath-tcp/fastpath/stack/wire"
@@ -23,9 +25,12 @@ const indirection = 128
 // newSteering makes the table for n workers. Where the port steers by a hash that it tells, worker i owns queue i and the port's own
 // table decides; else entries go round the workers.
 func newSteering(info pmd.Info, queues, n int) (*steering, error) {
+	if queues > n {
+		return nil, fmt.Errorf("stack: port %s has %d queues and there are %d workers: nobody would poll the others", info.Name, queues, n)
+	}
 	key := wire.RSSKey
 	s := &steering{}
-	if info.Caps&pmd.RSSHash != 0 && len(info.RSSKey) > 0 && len(info.RSSTable) > 0 && queues >= n {
+	if info.Caps&pmd.RSSHash != 0 && len(info.RSSKey) > 0 && len(info.RSSTable) > 0 && queues == n {
 		key, s.portHash = info.RSSKey, true
 		s.table = info.RSSTable
 	} else {
@@ -153,8 +158,9 @@ func (w *Worker) ownCopy(b *pmd.Buf) *pmd.Buf {
 	return c
 }
 
-// handOver gives the frames of this turn to the worker that owns the queue. What that has not taken yet bounds what may follow.
-func (w *Worker) handOver() {
+// handOver gives the frames of this turn to the worker that owns the queue. What that has not taken yet bounds what may follow. It
+// reports whether there were any.
+func (w *Worker) handOver() bool {
 	var c chain
 	for w.fifo.Len() > 0 && w.owner.txbox.empty() {
 		for _, b := range w.fifo.Front(fifoDepth) {
@@ -162,8 +168,10 @@ func (w *Worker) handOver() {
 		}
 		w.fifo.Drop(len(w.fifo.Front(fifoDepth)))
 	}
-	if c.head != nil {
-		w.owner.txbox.push(c)
-		w.owner.kicked()
+	if c.head == nil {
+		return false
 	}
+	w.owner.txbox.push(c)
+	w.owner.kicked()
+	return true
 }

@@ -132,8 +132,8 @@ func (w *Worker) turn() bool {
 	w.engine.Modules()
 	w.engine.Output()
 	w.arp()
-	if w.queue == nil {
-		w.handOver()
+	if w.queue == nil && w.handOver() {
+		moved = true
 	}
 	busy := nrx > 0 || ntx > 0 || moved || w.fifo.Len() > 0 || w.engine.Busy()
 	w.turns.end(busy, w.clock, w.stack.realTime)
