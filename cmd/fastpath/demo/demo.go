@@ -53,6 +53,10 @@ func Run(ctx context.Context, o Options) (err error) {
 	if err != nil {
 		return err
 	}
+	if other, err := control.Dial(ctx, c.Control.Socket); err == nil {
+		other.Close()
+		return fmt.Errorf("a daemon runs already on the demo's control socket %s: another demo?", c.Control.Socket)
+	}
 	d := &demo{o: o, conf: c, result: &Result{Driver: o.Driver}, say: newProgress(o)}
 	defer func() { err = errors.Join(err, d.cleanup()) }()
 	for _, step := range []struct {

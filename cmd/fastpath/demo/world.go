@@ -104,7 +104,8 @@ func (d *demo) daemon(ctx context.Context, path string) error {
 	}
 	s.cmd = exec.Command(d.o.Program, "run", "-c", path)
 	s.cmd.Stdout, s.cmd.Stderr = &s.log, &s.log
-	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // an interrupt goes to the demo, which stops the daemon in order
+	// An interrupt goes to the demo, which stops the daemon in order; the demo's sudden death stops it, too.
+	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
 	if err := d.net.daemon.Start(s.cmd); err != nil {
 		s.cmd = nil
 		return err
