@@ -30,7 +30,7 @@ finish for shutdown.drain, resets those that are left, and ends with exit code 0
 		}
 		ctx := cmd.Context()
 		// The first signal ends ctx. From then on signals do what they do by default: they end the process.
-		defer context.AfterFunc(ctx, func() { signal.Reset(os.Interrupt, syscall.SIGTERM) })()
+		defer context.AfterFunc(ctx, func() { signal.Reset(os.Interrupt, syscall.SIGTERM, syscall.SIGHUP) })()
 		v := readVersion()
 		return daemon.Run(ctx, c, daemon.Options{Config: *file, Version: v.Version, Log: daemon.Logger(c.Log, cmd.ErrOrStderr())})
 	}
