@@ -56,7 +56,6 @@ func (p *Poller) add(w *Worker) error {
 	}
 	ws = append(ws, w)
 	p.workers.Store(&ws)
-	w.wakeup = p.wake
 	if !p.running {
 		p.running = true
 		go p.run()

@@ -252,6 +252,11 @@ func (s *Stack) startWorkers() (int, error) {
 	if s.manual {
 		return 0, nil
 	}
+	for _, w := range s.workers { // before any runs: workers wake each other
+		if !w.spins {
+			w.wakeup = s.poller.wake
+		}
+	}
 	for i, w := range s.workers {
 		start := s.poller.add
 		if w.spins {
