@@ -191,11 +191,11 @@ func echo(c net.Conn, size int) {
 	}
 }
 
-// ask sends messages and waits for each to come back, until end.
+// ask sends messages and waits for each to come back, until end, and once at the least.
 func ask(c net.Conn, size int, end time.Time) (lat []time.Duration, err error) {
 	b := make([]byte, size)
 	lat = make([]time.Duration, 0, 1<<20)
-	for t := time.Now(); t.Before(end); {
+	for t := time.Now(); len(lat) == 0 || t.Before(end); {
 		if _, err := c.Write(b); err != nil {
 			return lat, err
 		}
