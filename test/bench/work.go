@@ -167,9 +167,6 @@ func RequestResponse(o Options) (r RRResult, err error) {
 	for _, l := range lats {
 		all = append(all, l...)
 	}
-	if len(all) == 0 {
-		return r, fmt.Errorf("bench: no transaction ended within %v", o.Time)
-	}
 	slices.Sort(all)
 	r.Count = len(all)
 	r.Elapsed, r.CPU = u1.at.Sub(u0.at), u1.cpu-u0.cpu
