@@ -25,6 +25,9 @@ test: build ## all tests (under 15 minutes)
 	$(GO) vet $(TAGS) ./...
 	$(GO) test $(TAGS) -timeout 14m ./...
 
+test-e2e: build ## the daemon against the kernel's TCP, in every combination (needs root)
+	$(GO) test -timeout 14m ./test/e2e -full
+
 test-race: build ## unit tests under the race detector
 	$(GO) test -race -timeout 30m ./plugins/... ./cong/... ./pmd/... ./stack/... ./conf/... ./cmd/...
 
