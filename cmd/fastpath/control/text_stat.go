@@ -22,6 +22,8 @@ func WriteStat(w io.Writer, r *StatReply, all bool) error {
 	}
 	fmt.Fprintf(w, "go     heap %s of %s, %d goroutines, %d collections, pause max %v, total %v\n", bytesText(g.HeapBytes),
 		bytesText(g.HeapLimitBytes), g.Goroutines, g.GCs, time.Duration(g.GCPauseMaxNS), time.Duration(g.GCPauseTotalNS))
+	fmt.Fprintf(w, "machine: threads waited %v for a processor, the hypervisor took %v\n", time.Duration(r.Machine.WaitedNS).Round(time.Microsecond),
+		time.Duration(r.Machine.StolenNS).Round(time.Microsecond))
 	if err := writePorts(w, r.Ports); err != nil {
 		return err
 	}

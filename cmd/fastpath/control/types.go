@@ -179,6 +179,7 @@ type StatReply struct {
 	UptimeNS   int64             `json:"uptime_ns"`
 	Memory     MemoryStat        `json:"memory"`
 	Go         GoStat            `json:"go"`
+	Machine    MachineStat       `json:"machine"`
 	Ports      []PortStat        `json:"ports"`
 	Workers    []WorkerStat      `json:"workers"`
 	Counters   map[string]uint64 `json:"counters"` // of the stack, over all workers, in the manner of nstat(8)
@@ -208,6 +209,12 @@ type GoStat struct {
 	GCs            uint64 `json:"gcs"`
 	GCPauseMaxNS   int64  `json:"gc_pause_max_ns"`
 	GCPauseTotalNS int64  `json:"gc_pause_total_ns"`
+}
+
+// MachineStat is what the machine took from the daemon since its start: to be read beside the workers' turns and gaps.
+type MachineStat struct {
+	WaitedNS int64 `json:"waited_ns"` // its threads were ready to run and had no processor, added up
+	StolenNS int64 `json:"stolen_ns"` // the hypervisor ran others on this machine's processors, added up
 }
 
 // PortStat is a port.

@@ -35,6 +35,7 @@ type Daemon struct {
 	opts    Options
 	log     *slog.Logger
 	started time.Time
+	machine control.MachineStat // at the start
 	epoch   int64 // Unix time in ns at which the stacks' clock is 0
 
 	budget  *mem.Budget
@@ -90,6 +91,7 @@ func Start(ctx context.Context, c *conf.Config, o Options) (_ *Daemon, err error
 	}
 	d := &Daemon{conf: c, opts: o, log: o.Log, events: newEvents(), failed: make(chan error, 1)}
 	d.started = time.Now()
+	d.machine = readMachine()
 	d.epoch = d.started.UnixNano() - int64(stack.Monotonic{}.Now())
 	defer func() {
 		if err != nil {

@@ -18,7 +18,7 @@ import (
 // Stat implements control.Handler.
 func (d *Daemon) Stat(context.Context) (*control.StatReply, error) {
 	now := time.Now()
-	r := &control.StatReply{TimeUnixNS: now.UnixNano(), UptimeNS: int64(now.Sub(d.started)), Memory: d.memoryStat(), Go: goStat(),
+	r := &control.StatReply{TimeUnixNS: now.UnixNano(), UptimeNS: int64(now.Sub(d.started)), Memory: d.memoryStat(), Go: goStat(), Machine: d.machineStat(),
 		Ports: []control.PortStat{}, Workers: []control.WorkerStat{}, Counters: map[string]uint64{}, Gauges: map[string]uint64{}}
 	for _, p := range d.ports {
 		ws := p.stack.Stats()
