@@ -261,7 +261,7 @@ func TestStatText(t *testing.T) {
 		UptimeNS: 61_234_567_890,
 		Memory: MemoryStat{Level: "normal", UsedBytes: 20 << 20, PeakBytes: 30 << 20, MappedBytes: 64 << 20, LowBytes: 256 << 20, PressureBytes: 384 << 20,
 			HighBytes: 512 << 20, ByUseBytes: map[string]uint64{"packets": 16 << 20, "streams": 4<<20 + 512}},
-		Go: GoStat{HeapBytes: 4 << 20, HeapLimitBytes: 256 << 20, Goroutines: 17, GCs: 3, GCPauseMaxNS: 123_456, GCPauseTotalNS: 234_567},
+		Go:      GoStat{HeapBytes: 4 << 20, HeapLimitBytes: 256 << 20, Goroutines: 17, GCs: 3, GCPauseMaxNS: 123_456, GCPauseTotalNS: 234_567},
 		Machine: MachineStat{WaitedNS: 12_345_678, StolenNS: 20_000_000},
 		Ports: []PortStat{{Name: "veth", Driver: "dpdk:net_af_packet", LinkUp: true, RxFrames: 370_728, RxBytes: 24_468_048, TxFrames: 741_455,
 			TxBytes: 1_122_562_870, TxFull: 12, PoolBuffers: 8192, PoolFree: 8000}},

@@ -36,7 +36,7 @@ type Daemon struct {
 	log     *slog.Logger
 	started time.Time
 	machine control.MachineStat // at the start
-	epoch   int64 // Unix time in ns at which the stacks' clock is 0
+	epoch   int64               // Unix time in ns at which the stacks' clock is 0
 
 	budget  *mem.Budget
 	arena   *mem.Arena
