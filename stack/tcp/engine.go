@@ -27,7 +27,7 @@ type Config struct {
 	DelAck         time.Duration // delayed acknowledgement; default 40 ms
 	TimeWait       time.Duration // default 60 s
 	FinWait2       time.Duration // of connections that the application has closed; default 60 s
-	SynRetries     int           // default 6
+	SynRetries     int           // default 7: a SYN is tried for 255 s (RFC 9293, MUST-23 wants 3 minutes)
 	SynAckRetries  int           // default 5
 	RetransTimeout time.Duration // without progress for this long a connection ends (RFC 9293 R2); default 924.6 s
 	KeepaliveIdle  time.Duration // default 2 h
@@ -50,7 +50,7 @@ func (c *Config) setDefaults() {
 	def(&c.DelAck, 40*time.Millisecond)
 	def(&c.TimeWait, 60*time.Second)
 	def(&c.FinWait2, 60*time.Second)
-	def(&c.SynRetries, 6)
+	def(&c.SynRetries, 7)
 	def(&c.SynAckRetries, 5)
 	def(&c.RetransTimeout, 924600*time.Millisecond)
 	def(&c.KeepaliveIdle, 2*time.Hour)

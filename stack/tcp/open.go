@@ -195,7 +195,7 @@ func (e *Engine) handshakeExpired(c *Conn) {
 	}
 	c.synRetries++
 	c.ackNow = true
-	c.setTimer(timerState, e.now.Add(min(rtoInitial<<c.synRetries, rtoMax)))
+	c.setTimer(timerState, e.now.Add(min(rtoInitial<<min(c.synRetries, 10), rtoMax)))
 	e.makeReady(c)
 }
 
