@@ -68,6 +68,9 @@ const (
 	Copies
 	// AnyPool: the port takes frames of any pool and keeps no reference to them after Poll.
 	AnyPool
+	// Prompt: Poll does not cross into C, so that a worker may call it once more at a turn's end, without rx, to send what the turn has
+	// made before applications run.
+	Prompt
 )
 
 // Info describes a port.

@@ -199,6 +199,7 @@ func (s *Stack) makeWorkers() error {
 			w.owner = s.workers[i%s.port.NumQueues()]
 		}
 		w.anyPool = s.port.Info().Caps&pmd.AnyPool != 0
+		w.prompt = s.port.Info().Caps&pmd.Prompt != 0 && w.queue != nil
 		w.fifo = pmd.NewFifo(fifoDepth)
 		w.out = make([]chain, len(s.cfg.Workers))
 		w.neigh = neigh.New(neigh.Config{MAC: s.mac, Seed: rng.Uint64()}, now)

@@ -29,6 +29,7 @@ type Worker struct {
 	pool    *pmd.Pool
 	fifo    *pmd.Fifo
 	anyPool bool // the port takes frames of any pool
+	prompt  bool // the port may be polled again to transmit
 	rx      [burst]*pmd.Buf
 	clock   Clock
 	now     plugins.Time
@@ -134,6 +135,11 @@ func (w *Worker) turn() bool {
 	w.arp()
 	if w.queue == nil && w.handOver() {
 		moved = true
+	}
+	if w.prompt && w.fifo.Len() > 0 {
+		n, _ := w.queue.Poll(w.fifo.Front(burst), nil)
+		w.fifo.Drop(n)
+		ntx += n
 	}
 	busy := nrx > 0 || ntx > 0 || moved || w.fifo.Len() > 0 || w.engine.Busy()
 	w.turns.end(busy, w.clock, w.stack.realTime)

@@ -19,6 +19,7 @@ type benchFlags struct {
 	time        time.Duration
 	runs, count int
 	flows       int
+	pollers     int
 	spin, json  bool
 	mods        [plugins.NumKinds]string
 	gvisor      string
@@ -59,6 +60,7 @@ func newBenchOne(name, what string, defSize int64) *cobra.Command {
 		fl.Var(&f.size, "size", "bytes per write or message, such as 64KiB or 500")
 		fl.BoolVar(&f.spin, "spin", false, "lock the server's worker to the last core, with a notifier")
 	}
+	fl.IntVar(&f.pollers, "pollers", 1, "polling goroutines of the two stacks: 1 for both, or 2, one each")
 	switch name {
 	case bench.NameBulk, bench.NameRR:
 		fl.DurationVar(&f.time, "time", 3*time.Second, "duration of a run")
@@ -124,6 +126,8 @@ The exit code is 1 if something that is required is missed.`,
 func (f *benchFlags) check(name string) error {
 	timed := name == bench.NameBulk || name == bench.NameRR || name == "all"
 	switch {
+	case f.pollers < 0 || f.pollers > 2:
+		return fmt.Errorf("--pollers: %d is not 1 or 2", f.pollers)
 	case f.runs < 1:
 		return fmt.Errorf("--runs: %d is less than 1", f.runs)
 	case timed && f.time <= 0:
@@ -139,7 +143,7 @@ func (f *benchFlags) check(name string) error {
 }
 
 func (f *benchFlags) options(name string) bench.Options {
-	o := bench.Options{Size: int(f.size), Time: f.time, Count: f.count, Flows: f.flows, Spin: f.spin}
+	o := bench.Options{Size: int(f.size), Time: f.time, Count: f.count, Flows: f.flows, Spin: f.spin, Pollers: f.pollers}
 	for k := range plugins.NumKinds {
 		o.Modules[k].Name = f.mods[k]
 	}

@@ -106,7 +106,7 @@ func (p *Port) setUp(c *Config) error {
 	if err := c.complete(l); err != nil {
 		return err
 	}
-	caps := pmd.Copies | pmd.AnyPool
+	caps := pmd.Copies | pmd.AnyPool | pmd.Prompt
 	if !c.NoTxCsum {
 		caps |= pmd.TxCsum
 	}

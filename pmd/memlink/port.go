@@ -115,7 +115,7 @@ func (p *Port) Info() pmd.Info {
 	c := &p.link.cfg
 	i := pmd.Info{
 		Driver: "memlink", Name: p.end.Name, MAC: slices.Clone(p.end.MAC), MTU: c.MTU,
-		Caps: pmd.Copies, Virtual: c.Virtual,
+		Caps: pmd.Copies | pmd.Prompt, Virtual: c.Virtual,
 	}
 	if c.RSSKey != nil {
 		i.Caps |= pmd.RSSHash

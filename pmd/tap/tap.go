@@ -119,7 +119,7 @@ func (p *Port) setUp(c *Config) error {
 	if p.info.MAC, err = userMAC(c.MAC, p.link.MAC); err != nil {
 		return err
 	}
-	p.info.Driver, p.info.Name, p.info.MTU, p.info.Caps = "tap", p.link.Name, p.link.MTU, pmd.Copies|pmd.AnyPool
+	p.info.Driver, p.info.Name, p.info.MTU, p.info.Caps = "tap", p.link.Name, p.link.MTU, pmd.Copies|pmd.AnyPool|pmd.Prompt
 	if !c.NoTxCsum {
 		p.info.Caps |= pmd.TxCsum
 	}

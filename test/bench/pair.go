@@ -21,11 +21,14 @@ import (
 
 // Options of a benchmark.
 type Options struct {
-	Size    int                                  // bytes per write or message
-	Time    time.Duration                        // how long to run
-	Count   int                                  // connections, for cps and idle
-	Flows   int                                  // connections at once, for bulk and rr; default 1
-	Spin    bool                                 // the server's worker is locked to the last core, with a notifier, instead of sharing the polling goroutine
+	Size  int           // bytes per write or message
+	Time  time.Duration // how long to run
+	Count int           // connections, for cps and idle
+	Flows int           // connections at once, for bulk and rr; default 1
+	Spin  bool          // the server's worker is locked to the last core, with a notifier, instead of sharing the polling goroutine
+	// Pollers is the number of polling goroutines of the two stacks: 1, which runs both in turn, or 2, as if each stack were a process
+	// of its own. Bulk transfers are faster with 2 where there are two cores, request and response with 1. Default 1.
+	Pollers int
 	Modules [plugins.NumKinds]stack.ModuleConfig // default: btree, none (the peer stacks do not pace either), reno
 	// Attach, if set, is called with both stacks before the work starts, to give them further modules.
 	Attach func(a, b *stack.Stack) (cleanup func(), err error)
@@ -68,6 +71,9 @@ func newPair(o Options) (_ *pair, err error) {
 	}
 	cfg := func(i int) stack.Config {
 		c := stack.Config{Arena: p.arena, Modules: o.Modules, Addrs: []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(i + 1)}), 24)}}
+		if o.Pollers == 2 {
+			c.Poller = new(stack.Poller)
+		}
 		if o.Spin && i == 1 { // one only: applications and the client's worker need a core, and this may be one of two
 			c.Workers = []stack.WorkerConfig{{Poll: stack.Spin, Core: runtime.NumCPU() - 1}}
 		}

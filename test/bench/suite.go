@@ -64,6 +64,7 @@ func params(name string, o Options) map[string]string {
 		p["poll"] = "spin"
 		p["gomaxprocs"] = strconv.Itoa(max(runtime.GOMAXPROCS(0), spinProcs))
 	}
+	p["pollers"] = strconv.Itoa(max(o.Pollers, 1))
 	o.setModules()
 	for k := range plugins.NumKinds {
 		p[k.String()] = o.Modules[k].Name
