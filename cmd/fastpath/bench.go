@@ -20,6 +20,7 @@ type benchFlags struct {
 	runs, count int
 	flows       int
 	pollers     int
+	procs       int
 	spin, json  bool
 	mods        [plugins.NumKinds]string
 	gvisor      string
@@ -60,6 +61,7 @@ func newBenchOne(name, what string, defSize int64) *cobra.Command {
 		fl.Var(&f.size, "size", "bytes per write or message, such as 64KiB or 500")
 		fl.BoolVar(&f.spin, "spin", false, "lock the server's worker to the last core, with a notifier")
 	}
+	fl.IntVar(&f.procs, "procs", 0, "GOMAXPROCS for the runs (default: as it is); 1 is fastest for rr")
 	fl.IntVar(&f.pollers, "pollers", 1, "polling goroutines of the two stacks: 1 for both, or 2, one each")
 	switch name {
 	case bench.NameBulk, bench.NameRR:
@@ -126,6 +128,8 @@ The exit code is 1 if something that is required is missed.`,
 func (f *benchFlags) check(name string) error {
 	timed := name == bench.NameBulk || name == bench.NameRR || name == "all"
 	switch {
+	case f.procs < 0:
+		return fmt.Errorf("--procs: %d is negative", f.procs)
 	case f.pollers < 0 || f.pollers > 2:
 		return fmt.Errorf("--pollers: %d is not 1 or 2", f.pollers)
 	case f.runs < 1:
@@ -143,7 +147,7 @@ func (f *benchFlags) check(name string) error {
 }
 
 func (f *benchFlags) options(name string) bench.Options {
-	o := bench.Options{Size: int(f.size), Time: f.time, Count: f.count, Flows: f.flows, Spin: f.spin, Pollers: f.pollers}
+	o := bench.Options{Size: int(f.size), Time: f.time, Count: f.count, Flows: f.flows, Spin: f.spin, Pollers: f.pollers, Procs: f.procs}
 	for k := range plugins.NumKinds {
 		o.Modules[k].Name = f.mods[k]
 	}

@@ -143,8 +143,8 @@ esac
 			t.Errorf("%s: %s", r.Name, r.Verdict)
 		}
 	}
-	if f.Rows[0].Peer.Median != 1e6 || f.Rows[5].Peer.Median != 5700 {
-		t.Errorf("the baseline's figures: %+v, %+v", f.Rows[0].Peer, f.Rows[5].Peer)
+	if f.Rows[0].Peer.Median != 1e6 || f.Rows[6].Peer.Median != 5700 {
+		t.Errorf("the baseline's figures: %+v, %+v", f.Rows[0].Peer, f.Rows[6].Peer)
 	}
 	if f, err = Floor(context.Background(), FloorOptions{Time: short, Runs: 1, Conns: 50}); err != nil || f.Rows[0].Verdict != "unknown" || f.Rows[0].Peer != nil {
 		t.Errorf("without a baseline: %+v, %v", f, err)

@@ -29,6 +29,9 @@ type Options struct {
 	// Pollers is the number of polling goroutines of the two stacks: 1, which runs both in turn, or 2, as if each stack were a process
 	// of its own. Bulk transfers are faster with 2 where there are two cores, request and response with 1. Default 1.
 	Pollers int
+	// Procs is GOMAXPROCS for the run; 0 leaves it. With 1, the polling goroutine and the applications run to completion on one
+	// processor and no wake-up crosses to another, which is the fastest way to exchange small messages.
+	Procs   int
 	Modules [plugins.NumKinds]stack.ModuleConfig // default: btree, none (the peer stacks do not pace either), reno
 	// Attach, if set, is called with both stacks before the work starts, to give them further modules.
 	Attach func(a, b *stack.Stack) (cleanup func(), err error)
@@ -60,9 +63,8 @@ func newPair(o Options) (_ *pair, err error) {
 		return nil, err
 	}
 	p := &pair{arena: mem.NewArena(budget), undo: func() {}}
-	if o.Spin {
-		// A processor for each polling goroutine, and one for the applications: otherwise these wait for a preemption.
-		p.procs = runtime.GOMAXPROCS(max(runtime.GOMAXPROCS(0), spinProcs))
+	if n := o.procs(); n > 0 {
+		p.procs = runtime.GOMAXPROCS(n)
 		defer func() {
 			if err != nil {
 				runtime.GOMAXPROCS(p.procs)
@@ -132,4 +134,13 @@ func used() usage {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return usage{time.Duration(ru.Utime.Nano() + ru.Stime.Nano()), m.Mallocs, time.Now()}
+}
+
+// procs is what GOMAXPROCS is set to; 0: left as it is. A spinning worker needs one processor for each polling goroutine, and one for the
+// applications: otherwise these wait for a preemption.
+func (o *Options) procs() int {
+	if o.Spin {
+		return max(runtime.GOMAXPROCS(0), spinProcs)
+	}
+	return o.Procs
 }

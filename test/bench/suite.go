@@ -3,7 +3,6 @@ package bench
 import (
 	"context"
 	"fmt"
-	"runtime"
 	"strconv"
 	"time"
 
@@ -62,7 +61,9 @@ func params(name string, o Options) map[string]string {
 	p := map[string]string{"mtu": "1500", "poll": "adaptive"}
 	if o.Spin {
 		p["poll"] = "spin"
-		p["gomaxprocs"] = strconv.Itoa(max(runtime.GOMAXPROCS(0), spinProcs))
+	}
+	if n := o.procs(); n > 0 {
+		p["gomaxprocs"] = strconv.Itoa(n)
 	}
 	p["pollers"] = strconv.Itoa(max(o.Pollers, 1))
 	o.setModules()

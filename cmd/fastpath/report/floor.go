@@ -24,7 +24,7 @@ type FloorRow struct {
 	RefRatio     float64 `json:"ref_ratio"`     // Ours.Median / RefMedian
 	RequireRatio float64 `json:"require_ratio"` // the least Ratio; 0: none is required
 	RequireMost  float64 `json:"require_most"`  // the largest Ours.Median; 0: none is required
-	Verdict      string  `json:"verdict"`       // "met", "missed", or "unknown": no peer in the same run
+	Verdict      string  `json:"verdict"`       // "met", "missed", "reported": nothing is required, or "unknown": no peer in the same run
 }
 
 // Judge fills in the ratios and verdicts.
@@ -40,6 +40,8 @@ func (f *Floor) Judge() {
 		}
 		ok := (r.RequireRatio == 0 || r.Ratio >= r.RequireRatio) && (r.RequireMost == 0 || r.Ours.Median <= r.RequireMost)
 		switch {
+		case r.RequireRatio == 0 && r.RequireMost == 0:
+			r.Verdict = "reported"
 		case r.RequireRatio > 0 && r.Ratio == 0:
 			r.Verdict = "unknown"
 		case ok:
