@@ -3,6 +3,7 @@ package host
 import (
 	"fmt"
 	"sync/atomic"
+	"time"
 
 	"github.com/fastpath-tcp/fastpath/plugins"
 	"github.com/fastpath-tcp/fastpath/plugins/internal/link"
@@ -28,7 +29,8 @@ type Remote[E, C any] struct {
 	guard    guard
 	flows    flowTable[E]
 	now      plugins.Time
-	settled  bool // everything that the module was told is consumed, and its answers are read
+	rang     plugins.Time // last time that the module was woken
+	settled  bool         // everything that the module was told is consumed, and its answers are read
 	lockstep bool
 
 	full   bool // the last call of Poll filled out, so the worker calls again
@@ -66,6 +68,7 @@ func newRemote[E, C any](sch *schema[E, C], seg link.Segment[E, C], bell *ring.B
 	return &Remote[E, C]{
 		schema: sch, events: ev, commands: cmd, host: seg.Host, module: seg.Module, bell: bell,
 		pushedAt: make([]plugins.Time, len(seg.Events)), guard: newGuard(g), lockstep: lockstep, notify: notify,
+		rang: plugins.Time(-gather),
 	}, nil
 }
 
@@ -99,9 +102,9 @@ func (r *Remote[E, C]) Poll(now plugins.Time, in []E, out []C) int {
 	}
 	if r.lockstep {
 		r.turn(now, len(in), len(out))
-	} else if r.events.Publish() {
-		r.wakes.Add(1)
-		r.bell.Ring()
+	} else {
+		r.events.Publish()
+		r.wake(now)
 	}
 	// The module publishes answers and deadline before it says that it has consumed; read in the opposite order, "all
 	// consumed" means that all answers are here.
@@ -112,6 +115,21 @@ func (r *Remote[E, C]) Poll(now plugins.Time, in []E, out []C) int {
 		return 0
 	}
 	return n
+}
+
+// gather is how far apart the wake-ups of a parked module are at the least: it then finds a batch, and the worker pays for a system call
+// once per batch. A decision comes that much later, which is little beside a round trip that is worth deciding about.
+const gather = 50 * time.Microsecond
+
+// wake rings for a parked module that has events: at once after a pause, else when it is time or when many have gathered.
+func (r *Remote[E, C]) wake(now plugins.Time) {
+	outstanding := r.events.Next() - r.events.Consumed()
+	if outstanding == 0 || !r.events.Parked() || now.Sub(r.rang) < gather && outstanding < uint64(r.events.Cap()/8) {
+		return
+	}
+	r.rang = now
+	r.wakes.Add(1)
+	r.bell.Ring()
 }
 
 // admit writes one event to the ring, or drops it according to the full-ring rule: once an event of a flow was dropped, all

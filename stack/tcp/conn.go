@@ -204,12 +204,19 @@ func (c *Conn) caState() uint8 {
 // minSendBuffer is the least that a connection lets the application write ahead.
 const minSendBuffer = 256 << 10
 
-// setCwnd sets the congestion window, and with it how far the application may write ahead: two windows (as Linux does), so that
-// there is always something to send, and no more, so that it is still warm when it is sent.
+// setCwnd sets the congestion window, and with it how far the application may write ahead.
 func (c *Conn) setCwnd(cwnd uint32) {
 	c.cwnd = cwnd
+	c.sizeSendBuffer()
+}
+
+// sizeSendBuffer lets the application write ahead two windows (as Linux does), so that there is always something to send, and no more,
+// so that it is still warm when it is sent. A window beyond twice of what is ever in flight does not count: something else limits
+// the flow.
+func (c *Conn) sizeSendBuffer() {
 	if c.opts.Load()&optFixedSendBuffer == 0 {
-		c.sndLimit.Store(min(max(2*uint64(cwnd), minSendBuffer), uint64(c.eng.cfg.SendBuffer)))
+		used := min(uint64(c.cwnd), 2*uint64(c.maxFlight))
+		c.sndLimit.Store(min(max(2*used, minSendBuffer), uint64(c.eng.cfg.SendBuffer)))
 	}
 }
 
