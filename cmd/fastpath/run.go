@@ -29,6 +29,7 @@ finish for shutdown.drain, resets those that are left, and ends with exit code 0
 			return err
 		}
 		ctx := cmd.Context()
+		signal.Ignore(syscall.SIGPIPE) // a daemon goes on when nobody reads its log any more
 		// The first signal ends ctx. From then on signals do what they do by default: they end the process.
 		defer context.AfterFunc(ctx, func() { signal.Reset(os.Interrupt, syscall.SIGTERM, syscall.SIGHUP) })()
 		v := readVersion()

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"time"
 
@@ -33,6 +34,7 @@ type Options struct {
 const (
 	DefaultSize = conf.Size(1 << 30)
 	DefaultOut  = "demo-out"
+	minSize     = conf.Size(1 << 20)
 )
 
 // least is how long the download lasts at the least, so that a swap, a crash and the recovery fit into it.
@@ -45,6 +47,14 @@ const captured = 10000
 func Run(ctx context.Context, o Options) (err error) {
 	if os.Geteuid() != 0 {
 		return errors.New("the demo needs root: it makes a network namespace and a veth pair")
+	}
+	if o.Size < minSize {
+		return fmt.Errorf("--size: %v is less than %v, which is what it takes to swap and to kill within the download", o.Size, minSize)
+	}
+	for _, tool := range []string{"curl", "ip"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			return fmt.Errorf("the demo needs %s: test/deps installs it", tool)
+		}
 	}
 	if err := os.MkdirAll(o.Out, 0o755); err != nil {
 		return err
