@@ -69,11 +69,22 @@ func (s *Stack) Stats() (all []WorkerStats) {
 	return all
 }
 
-// Conns returns a snapshot of all connections.
+// Conns returns a snapshot of all connections but those in TIME-WAIT.
 func (s *Stack) Conns() (all []tcp.Info) {
 	s.each(func(w *Worker) {
 		w.engine.Conns(func(c *tcp.Conn) {
 			i := w.engine.Info(c)
+			i.Worker = w.index
+			all = append(all, i)
+		})
+	})
+	return all
+}
+
+// TimeWaits returns what is known of the connections in TIME-WAIT: their place, state, addresses and timer.
+func (s *Stack) TimeWaits() (all []tcp.Info) {
+	s.each(func(w *Worker) {
+		w.engine.TimeWaits(func(i tcp.Info) {
 			i.Worker = w.index
 			all = append(all, i)
 		})

@@ -232,6 +232,11 @@ func timeWait(t *testing.T, opts string) (*tcptest.Peer, *tcptest.Flow) {
 func TestTimeWaitFin(t *testing.T) {
 	p, f := timeWait(t, "mss 1460")
 	p.Quiet(50 * time.Second)
+	all := p.Stack.TimeWaits()
+	if len(all) != 1 || all[0].State != "TIME-WAIT" || all[0].Local.Port() != 80 || all[0].Remote.Port() != 5000 ||
+		all[0].Timer != "timewait" || all[0].TimerIn <= 9*time.Second || all[0].TimerIn > 10*time.Second+ms {
+		t.Errorf("the records: %+v", all)
+	}
 	f.Send("F. 1:1(0) ack 2")
 	f.Expect(". 2:2(0) ack 2")
 	p.Quiet(59 * time.Second)
@@ -239,7 +244,7 @@ func TestTimeWaitFin(t *testing.T) {
 		t.Error("TIME-WAIT ended a minute after the first FIN")
 	}
 	p.Quiet(2 * time.Second)
-	if s := p.Stats().TCP; s.TimeWaits != 0 {
+	if s := p.Stats().TCP; s.TimeWaits != 0 || len(p.Stack.TimeWaits()) != 0 {
 		t.Error("TIME-WAIT goes on a minute after the second FIN")
 	}
 }

@@ -115,11 +115,25 @@ func (c *Conn) nextTimer(now plugins.Time) (name string, in time.Duration) {
 	return name, max(at.Sub(now), 0)
 }
 
-// Conns calls f for every connection. Only the worker calls it.
+// Conns calls f for every connection but those in TIME-WAIT. Only the worker calls it.
 func (e *Engine) Conns(f func(*Conn)) {
 	for i := range e.slots {
 		if c := e.slots[i].conn; c != nil {
 			f(c)
+		}
+	}
+}
+
+// TimeWaits calls f for every connection in TIME-WAIT, with what is still known of it: its place, state, addresses and timer. Only the
+// worker calls it.
+func (e *Engine) TimeWaits(f func(Info)) {
+	for i := range e.slots {
+		if en := &e.slots[i]; en.tw != nil {
+			f(Info{
+				Flow: plugins.Flow{Slot: uint32(i), Gen: en.gen}, State: TimeWait.String(), Timestamps: en.tw.tsOK,
+				Local: en.tw.tuple.LocalAddr(), Remote: en.tw.tuple.RemoteAddr(),
+				Timer: "timewait", TimerIn: max(e.wheel.At(uint32(i)).Sub(e.now), 0),
+			})
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -39,6 +40,9 @@ func (d *Daemon) SS(_ context.Context, r control.SSRequest) (*control.SSReply, e
 	}
 	for _, p := range d.ports {
 		conns := p.stack.Conns()
+		if slices.Contains(r.States, control.StateTimeWait) { // there may be very many
+			conns = append(conns, p.stack.TimeWaits()...)
+		}
 		for i := range conns {
 			c := conn(&conns[i])
 			c.Worker += p.first
