@@ -91,7 +91,7 @@ func (w *world) meet(c condition, ps []peer) {
 			}
 			if w.path != corrupting {
 				v.mustNotMove(p.name, moved, onlyCorrupt)
-				if n := moved["TcpInErrs"] - moved["TcpExtTCPSYNChallenge"]; n > 0 {
+				if n := moved.badSegments(); n > 0 {
 					t.Errorf("the kernel counts %d bad segments", n)
 				}
 			}

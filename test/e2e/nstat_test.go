@@ -55,7 +55,12 @@ var never = []string{
 	"TcpExtTCPReqQFullDrop", "TcpExtPAWSActive", "TcpAttemptFails", "TcpExtTCPMD5Failure",
 }
 
-// Counters that move only if the link corrupts. TcpInErrs has a function of its own: a SYN that is repeated counts, too.
+// badSegments is the least number of segments that the kernel found malformed. It answers a SYN that is repeated with a challenge and
+// counts it in TCPSYNChallenge in every state, but in TcpInErrs only in ESTABLISHED (tcp_validate_incoming, syn_inerr): a SYN-ACK that
+// is late for a short connection, which has sent its FIN by then, moves the former alone. So the difference may be negative.
+func (c counters) badSegments() int64 { return max(c["TcpInErrs"]-c["TcpExtTCPSYNChallenge"], 0) }
+
+// Counters that move only if the link corrupts. TcpInErrs is in badSegments.
 var onlyCorrupt = []string{"TcpInCsumErrors", "IpInHdrErrors", "IpInAddrErrors", "IpInUnknownProtos", "IpExtInCsumErrors"}
 
 // Counters that move only if an end resets.
