@@ -19,6 +19,7 @@ func (d *document) bind(key string, table map[string]any, v reflect.Value) {
 		k := join(key, name)
 		f, ok := fields[name]
 		if !ok {
+			d.odd[key] = true
 			d.errorf(d.line(k), k, "unknown key%s", suggest(name, slices.Sorted(maps.Keys(fields))))
 			continue
 		}

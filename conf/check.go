@@ -3,6 +3,7 @@ package conf
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -14,29 +15,42 @@ import (
 )
 
 // Check compares a configuration that Load has accepted with the machine. errs keep the daemon from starting; warnings say
-// what will make it slow, and what to do. builtin tells which modules are linked in.
-func Check(c *Config, m *Machine, builtin func(k plugins.Kind, name string) bool) (errs, warnings Problems) {
+// what will make it slow, and what to do. builtin returns what tells whether a module that is linked in accepts its parameters, and nil
+// for one that is not.
+//
+// Of a configuration from Examine, it checks what does not depend on a part that could not be read; errs are those of Check alone.
+func Check(c *Config, m *Machine, builtin func(k plugins.Kind, name string) func(plugins.Params) error) (errs, warnings Problems) {
 	if c.doc == nil {
 		c.doc = &document{file: "default", lines: map[string]int{}}
 	}
 	k := &checker{c: c, m: m, builtin: builtin}
-	k.cores()
-	k.hugepages()
-	k.modules()
+	if !c.doc.broken { // else what these depend on may have stood on a line that could not be read
+		k.cores()
+		k.hugepages()
+		k.modules()
+	}
 	k.files()
-	k.errs.sort()
-	k.warnings.sort()
+	k.errs.Sort()
+	k.warnings.Sort()
 	return k.errs, k.warnings
 }
 
 type checker struct {
 	c              *Config
 	m              *Machine
-	builtin        func(plugins.Kind, string) bool
+	builtin        func(plugins.Kind, string) func(plugins.Params) error
 	errs, warnings Problems
 }
 
+// read reports whether all of these keys of a table could be read, if they were given at all.
+func (k *checker) read(table string, keys ...string) bool {
+	return !k.c.doc.odd[table] && !slices.ContainsFunc(keys, func(key string) bool { return k.c.doc.bad(table + "." + key) })
+}
+
 func (k *checker) err(key, format string, args ...any) {
+	if k.c.doc.bad(key) {
+		return // it is known to be wrong already
+	}
 	k.errs = append(k.errs, &Problem{k.c.doc.file, k.c.doc.line(key), key, fmt.Sprintf(format, args...)})
 }
 
@@ -47,8 +61,9 @@ func (k *checker) warn(key, format string, args ...any) {
 func (k *checker) cores() {
 	spin := 0
 	for i, w := range k.c.Workers {
-		key := fmt.Sprintf("worker[%d].core", i)
-		if w.Core == AnyCore {
+		table := fmt.Sprintf("worker[%d]", i)
+		key := table + ".core"
+		if w.Core == AnyCore || !k.read(table, "core", "poll") {
 			continue
 		}
 		switch {
@@ -95,7 +110,7 @@ func (k *checker) sharedCore(key string, core int) {
 
 func (k *checker) hugepages() {
 	dpdk := slices.ContainsFunc(k.c.Ports, func(p Port) bool { return p.Driver == DriverDPDK })
-	if !dpdk || len(k.m.Free) > 0 {
+	if !dpdk || len(k.m.Free) > 0 || !k.read("dpdk", "hugepages") {
 		return
 	}
 	switch k.c.DPDK.Hugepages {
@@ -110,7 +125,7 @@ func (k *checker) modules() {
 	for kind := plugins.Kind(0); kind < plugins.NumKinds; kind++ {
 		u, key := k.c.Modules.Kind(kind), "modules."+kind.String()
 		k.module(key, key+".use", kind, u.Use, &u.Binary)
-		if u.Fallback != "" && !k.builtin(kind, u.Fallback) {
+		if u.Fallback != "" && k.builtin(kind, u.Fallback) == nil {
 			k.err(key+".fallback", "%s %s is not built in", kind, u.Fallback)
 		}
 	}
@@ -122,16 +137,23 @@ func (k *checker) modules() {
 	}
 }
 
-// module checks that the code of a module is there, and unchanged.
+// module checks that the code of a module is there, and unchanged, and that a built-in one accepts its parameters: only its own process
+// knows those of another.
 func (k *checker) module(key, nameKey string, kind plugins.Kind, name string, b *Binary) {
+	if k.c.doc.bad(nameKey) || !k.read(key, "placement", "path", "sha256", "allow_unpinned") || !k.read("modules", "plugin_dir") {
+		return
+	}
 	file := b.File(k.c.Modules.PluginDir, kind, name)
 	if file == "" {
-		if !k.builtin(kind, name) {
+		accepts := k.builtin(kind, name)
+		if accepts == nil {
 			where := "built in"
 			if b.Placement == PlacementProcess {
 				where = "built in, and there is no file for it in plugin_dir"
 			}
 			k.err(nameKey, "%s %s is not %s", kind, name, where)
+		} else if !k.c.doc.bad(key + ".params") {
+			k.params(key+".params", accepts(b.Params))
 		}
 		return
 	}
@@ -146,6 +168,22 @@ func (k *checker) module(key, nameKey string, kind plugins.Kind, name string, b 
 		k.err(fileKey, "%s needs sha256 = \"%s\", or allow_unpinned = true", file, sum)
 	case b.SHA256 != "" && sum != string(b.SHA256):
 		k.err(key+".sha256", "%s has the checksum %s", file, sum)
+	}
+}
+
+// params notes what a module says about its parameters: each at its own line if the module tells which one it is.
+func (k *checker) params(key string, err error) {
+	var one *plugins.ParamError
+	switch joined, ok := err.(interface{ Unwrap() []error }); {
+	case err == nil:
+	case ok:
+		for _, e := range joined.Unwrap() {
+			k.params(key, e)
+		}
+	case errors.As(err, &one):
+		k.err(join(key, one.Param), "%s", one.Problem)
+	default:
+		k.err(key, "%v", err)
 	}
 }
 
@@ -201,14 +239,30 @@ func (k *checker) hasInterface(name string) bool {
 	return false
 }
 
+// vdevInterface returns the interface that a virtual device of DPDK needs; "" if there is none. DPDK picks the driver by prefix; others
+// than these make the interface that iface names.
+func vdevInterface(vdev string) string {
+	name, args, _ := strings.Cut(vdev, ",")
+	if !strings.HasPrefix(name, "net_af_packet") && !strings.HasPrefix(name, "net_af_xdp") {
+		return ""
+	}
+	for arg := range strings.SplitSeq(args, ",") {
+		if name, ok := strings.CutPrefix(arg, "iface="); ok {
+			return name
+		}
+	}
+	return ""
+}
+
 // files checks what else the configuration names: interfaces, directories, captures.
 func (k *checker) files() {
 	for i, p := range k.c.Ports {
 		key := fmt.Sprintf("port[%d]", i)
-		if p.Driver == DriverAFPacket {
-			if !k.hasInterface(p.Interface) {
-				k.err(key+".interface", "there is no interface %q: ip link", p.Interface)
-			}
+		if p.Driver == DriverAFPacket && p.Interface != "" && !k.hasInterface(p.Interface) {
+			k.err(key+".interface", "there is no interface %q: ip link", p.Interface)
+		}
+		if name := vdevInterface(p.Vdev); p.Driver == DriverDPDK && name != "" && !k.hasInterface(name) {
+			k.err(key+".vdev", "there is no interface %q: ip link", name)
 		}
 		if p.Device != "" {
 			if _, err := os.Stat(filepath.Join(k.m.Root, "/sys/bus/pci/devices", p.Device)); err != nil {

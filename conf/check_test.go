@@ -3,9 +3,12 @@ package conf
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -14,8 +17,25 @@ import (
 	"github.com/fastpath-tcp/fastpath/plugins"
 )
 
-func builtin(_ plugins.Kind, name string) bool {
-	return name == "btree" || name == "edt" || name == "bbr" || name == "cubic"
+// builtin are modules that know one parameter, n, which is "1", and complain of their mood as a whole.
+func builtin(_ plugins.Kind, name string) func(plugins.Params) error {
+	if name != "btree" && name != "edt" && name != "bbr" && name != "cubic" {
+		return nil
+	}
+	return func(p plugins.Params) error {
+		var errs []error
+		for _, param := range slices.Sorted(maps.Keys(p)) {
+			switch {
+			case param == "mood":
+				errs = append(errs, errors.New("in no mood"))
+			case param != "n":
+				errs = append(errs, &plugins.ParamError{Module: name, Param: param, Problem: "unknown parameter"})
+			case p[param] != "1":
+				errs = append(errs, &plugins.ParamError{Module: name, Param: param, Problem: "is not 1"})
+			}
+		}
+		return errors.Join(errs...)
+	}
 }
 
 // tree writes files below a new directory.
@@ -203,6 +223,95 @@ hugepages = "require"
 	}
 }
 
+// TestCheckParams: a built-in module is asked about its parameters, wherever it runs; a file is not.
+func TestCheckParams(t *testing.T) {
+	root := tree(t, map[string]string{"proc/self/net/dev": " veth1: 0 0\n", "mine": "code"})
+	errs, _ := check(t, &Machine{Root: root}, port+`
+[modules.cong]
+use = "cubic"
+placement = "builtin"
+params = {n = 2,
+  nope = 1}
+[modules.rtx.params]
+n = "1"
+[modules.pace.params]
+mood = true
+[[module]]
+kind = "cong"
+name = "bbr"
+placement = "process"
+[module.params]
+other = 1.5
+[[module]]
+kind = "cong"
+name = "mine"
+placement = "process"
+path = "`+root+`/mine"
+allow_unpinned = true
+params = {nope = 1}
+`)
+	const want = `f:11: modules.cong.params.n: is not 1
+f:12: modules.cong.params.nope: unknown parameter
+f:15: modules.pace.params: in no mood
+f:22: module[0].params.other: unknown parameter`
+	if diff := cmp.Diff(want, errs); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestCheckVdev(t *testing.T) {
+	root := tree(t, map[string]string{"proc/self/net/dev": " veth1: 0 0\n"})
+	for vdev, want := range map[string]string{
+		"net_af_packet0,iface=NOSUCH":              `f:5: port[0].vdev: there is no interface "NOSUCH": ip link`,
+		"net_af_packet1,blocksz=4096,iface=NOSUCH": `f:5: port[0].vdev: there is no interface "NOSUCH": ip link`,
+		"net_af_packet0,iface=veth1":               "",
+		"net_tap0,iface=NOSUCH":                    "", // makes it
+		"net_null0":                                "",
+		"net_af_xdp0,start_queue=0,iface=NOSUCH":   `f:5: port[0].vdev: there is no interface "NOSUCH": ip link`,
+		"net_af_packet0":                           "", // the driver will tell
+	} {
+		errs, _ := check(t, &Machine{Root: root, Free: []string{"2048kB"}}, `
+[[port]]
+name = "a"
+driver = "dpdk"
+vdev = "`+vdev+`"
+addresses = ["10.7.0.1/24"]
+`)
+		if errs != want {
+			t.Errorf("%s: %q, want %q", vdev, errs, want)
+		}
+	}
+}
+
+// TestCheckUnread: what could not be read has its error; the rest is checked all the same, and nothing is said of what depends on it.
+func TestCheckUnread(t *testing.T) {
+	root := tree(t, map[string]string{"proc/self/net/dev": " veth1: 0 0\n"})
+	m := &Machine{Present: []int{0, 1}, Allowed: []int{0, 1}, Root: root}
+	for _, c := range []struct{ name, text, want string }{
+		{"another key", "[tcp]\nbacklog = 0\n[modules.cong]\nuse = \"gone\"\n[modules.rtx.params]\nno = 1",
+			"f:10: modules.cong.use: cong gone is not built in, and there is no file for it in plugin_dir\nf:12: modules.rtx.params.no: unknown parameter"},
+		{"a guard of the module", "[modules.cong]\nlate = \"2h\"\nuse = \"gone\"", "f:9: modules.cong.use: cong gone is not built in, and there is no file for it in plugin_dir"},
+		{"the name", "[modules.cong]\nuse = 5\nparams = {no = 1}", ""},
+		{"the placement", "[modules.cong]\nuse = \"gone\"\nplacement = 5", ""},
+		{"a misspelled placement", "[modules.cong]\nuse = \"gone\"\nplcement = \"process\"", ""},
+		{"a parameter", "[modules.cong]\nparams = {n = [], no = 1}", ""},
+		{"the core of one worker", "[[worker]]\npoll = \"spin\"\ncore = \"x\"\n[[worker]]\nport = \"a\"\npoll = \"spin\"\ncore = 7",
+			"f:13: worker[1].core: core 7 does not exist (this machine has 0-1)"},
+		{"how a worker polls", "[[worker]]\npoll = \"spn\"\ncore = 1", ""},
+		{"a line", "[[app]]\nkind = \"http\"\nlisten = \"10.7.0.1:80\"\nroot = \"/none/such\"\n[modules.cong]\nuse = \"gone\"\nplacement = process",
+			"f:10: app[0].root: stat /none/such: no such file or directory"},
+	} {
+		cfg, probs, err := examine("f", []byte(port+c.text+"\n"))
+		if err != nil || len(probs) == 0 {
+			t.Fatalf("%s: %v, %v", c.name, probs, err)
+		}
+		errs, _ := Check(cfg, m, builtin)
+		if errs.Error() != c.want {
+			t.Errorf("%s: the file has\n%v\nand the machine\n%v\nwant\n%v", c.name, probs, errs, c.want)
+		}
+	}
+}
+
 func TestFallbackFor(t *testing.T) {
 	yes, no := func(string) bool { return true }, func(string) bool { return false }
 	for _, tt := range []struct {
@@ -216,6 +325,26 @@ func TestFallbackFor(t *testing.T) {
 	} {
 		if got := tt.u.FallbackFor(tt.kind, tt.builtin); got != tt.want {
 			t.Errorf("%v of %+v: %q, want %q", tt.kind, tt.u, got, tt.want)
+		}
+	}
+}
+
+// TestCheckBadFiles: a file with any of the known mistakes can be checked, and no problem comes twice.
+func TestCheckBadFiles(t *testing.T) {
+	files, _ := filepath.Glob("testdata/bad/*.toml")
+	if len(files) == 0 {
+		t.Fatal("no files")
+	}
+	for _, f := range files {
+		c, probs, err := Examine(f)
+		if err != nil || len(probs) == 0 {
+			t.Fatalf("%s: %v, %v", f, probs, err)
+		}
+		errs, _ := Check(c, &Machine{Root: t.TempDir()}, builtin)
+		for _, e := range errs {
+			if slices.ContainsFunc(probs, func(p *Problem) bool { return p.Key == e.Key }) {
+				t.Errorf("%v comes beside another error", e)
+			}
 		}
 	}
 }

@@ -40,7 +40,7 @@ func (doc *Document) Overlay(v any, path ...any) {
 		}
 	}
 	table, _ := at.(map[string]any)
-	quiet := &document{file: doc.d.file, lines: doc.d.lines}
+	quiet := &document{file: doc.d.file, lines: doc.d.lines, odd: map[string]bool{}}
 	quiet.bind("", table, reflect.ValueOf(v).Elem())
 }
 
@@ -60,6 +60,6 @@ func (doc *Document) Broken() bool { return doc.d.broken }
 
 // Err returns all problems, of type Problems, in the order of lines; nil if there are none.
 func (doc *Document) Err() error {
-	doc.d.probs.sort()
+	doc.d.probs.Sort()
 	return doc.d.probs.err()
 }

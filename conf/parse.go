@@ -18,9 +18,10 @@ const maxSyntaxErrors = 10
 type document struct {
 	file   string
 	values map[string]any
-	lines  map[string]int // "port[0].addresses[1]" → line
-	ends   []uint32       // offset of the end of each line
-	broken bool           // it had syntax errors: keys may be missing for that reason
+	lines  map[string]int  // "port[0].addresses[1]" → line
+	ends   []uint32        // offset of the end of each line
+	broken bool            // it had syntax errors: keys may be missing for that reason
+	odd    map[string]bool // tables with unknown keys: what was misspelled may be missing
 	probs  Problems
 }
 
@@ -39,10 +40,20 @@ func (d *document) line(key string) int {
 	return 1
 }
 
+// bad reports whether key, or something inside it, has an error.
+func (d *document) bad(key string) bool {
+	for _, p := range d.probs {
+		if rest, ok := strings.CutPrefix(p.Key, key); ok && (rest == "" || rest[0] == '[' || rest[0] == '.') {
+			return true
+		}
+	}
+	return false
+}
+
 // parse reads a TOML document. A line with a syntax error is noted, blanked out, and the rest read again, so that one run
 // finds all of them.
 func parse(file string, data []byte) *document {
-	d := &document{file: file, lines: map[string]int{}}
+	d := &document{file: file, lines: map[string]int{}, odd: map[string]bool{}}
 	text := bytes.Clone(data)
 	for last := 0; ; {
 		d.values = nil

@@ -58,16 +58,6 @@ func (v *validator) require(key string, missing bool) {
 	}
 }
 
-// bad reports whether key, or something inside it, has an error.
-func (v *validator) bad(key string) bool {
-	for _, p := range v.probs {
-		if rest, ok := strings.CutPrefix(p.Key, key); ok && (rest == "" || rest[0] == '[' || rest[0] == '.') {
-			return true
-		}
-	}
-	return false
-}
-
 // between checks lo ≤ x ≤ hi.
 func between[T cmp.Ordered](v *validator, key string, x, lo, hi T) {
 	if (x < lo || x > hi) && !v.bad(key) {

@@ -134,8 +134,16 @@ type Info struct {
 }
 
 // Params are a module's parameters as the configuration gives them: name to value, in text form. A factory rejects names
-// that it does not know and values that it cannot use.
+// that it does not know and values that it cannot use; its error then joins a *ParamError for each.
 type Params map[string]string
+
+// ParamError says what is wrong with one parameter.
+type ParamError struct {
+	Module, Param string // names
+	Problem       string // "70 is not within 0…60"
+}
+
+func (e *ParamError) Error() string { return e.Module + ": " + e.Param + ": " + e.Problem }
 
 // New makes one module instance for one worker. seed feeds the instance's random draws.
 type New[E, C any] func(p Params, seed uint64) (Module[E, C], error)

@@ -1,13 +1,11 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
 
 	"github.com/fastpath-tcp/fastpath/conf"
-	"github.com/fastpath-tcp/fastpath/plugins"
 	"github.com/fastpath-tcp/fastpath/plugins/builtin"
 )
 
@@ -61,28 +59,20 @@ The exit code is 1 if there are errors.`,
 // check validates the configuration at path. A file that cannot be read is an error; one that is wrong is a result.
 func check(path string, syntax bool) (*checkResult, error) {
 	r := &checkResult{Errors: conf.Problems{}, Warnings: conf.Problems{}}
-	c, err := conf.Load(path)
-	if ps := (conf.Problems)(nil); errors.As(err, &ps) {
-		r.Errors = ps
-		return r, nil
-	}
+	c, errs, err := conf.Examine(path)
 	if err != nil {
 		return nil, err
 	}
+	r.Errors = append(r.Errors, errs...)
 	if !syntax {
 		m, err := conf.ReadMachine("")
 		if err != nil {
 			return nil, err
 		}
-		errs, warnings := conf.Check(c, m, isBuiltin)
+		errs, warnings := conf.Check(c, m, builtin.Checker)
 		r.Errors, r.Warnings = append(r.Errors, errs...), append(r.Warnings, warnings...)
+		r.Errors.Sort()
 	}
 	r.OK = len(r.Errors) == 0
 	return r, nil
-}
-
-// isBuiltin reports whether a module is linked in.
-func isBuiltin(k plugins.Kind, name string) bool {
-	_, ok := builtin.Find(k, name)
-	return ok
 }

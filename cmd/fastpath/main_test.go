@@ -108,9 +108,33 @@ func TestCheck(t *testing.T) {
 	if code, out, _ = fastpath("check", "--syntax", machine); code != 0 {
 		t.Errorf("machine --syntax: %d %q", code, out)
 	}
+	// All errors come at once, the machine's and the modules' among the file's.
+	all := write(t, "[[port]]\nname = \"a\"\ndriver = \"dpdk\"\nvdev = \"net_af_packet0,iface=nonesuch0\"\naddresses = [\"10.7.0.1/24\"]\nmtu = 1\n"+
+		"[modules.cong]\nuse = \"cubic\"\nplacement = \"builtin\"\nparams = {nope = 1}\n[modules.rtx.params]\ndupthresh = \"abc\"\n"+
+		"[[module]]\nkind = \"cong\"\nname = \"bbr\"\nplacement = \"process\"\n[module.params]\nnope = 1\n")
+	want = all + ":4: port[0].vdev: there is no interface \"nonesuch0\": ip link\n" +
+		all + ":6: port[0].mtu: 1 is out of range (576 to 9216)\n" +
+		all + ":10: modules.cong.params.nope: unknown parameter\n" +
+		all + ":12: modules.rtx.params.dupthresh: \"abc\" is not a whole number\n" +
+		all + ":18: module[0].params.nope: unknown parameter\n"
+	code, out, _ = fastpath("check", all)
+	if diff := cmp.Diff(want, withoutWarnings(out)); code != 1 || diff != "" {
+		t.Errorf("all: %d (-want +got):\n%s", code, diff)
+	}
 	if code, out, errOut := fastpath("check", filepath.Join(t.TempDir(), "none")); code != 1 || out != "" || !strings.Contains(errOut, "no such file") {
 		t.Errorf("missing: %d %q %q", code, out, errOut)
 	}
+}
+
+// withoutWarnings drops what depends on the machine: warnings of hugepages.
+func withoutWarnings(out string) string {
+	var errs strings.Builder
+	for line := range strings.Lines(out) {
+		if !strings.Contains(line, ": warning: ") {
+			errs.WriteString(line)
+		}
+	}
+	return errs.String()
 }
 
 // TestExamplesHaveModules: the examples name only modules that are built in.

@@ -47,6 +47,19 @@ func Find(kind plugins.Kind, name string) (Entry, bool) {
 	return Entry{}, false
 }
 
+// Checker returns what tells whether a built-in module accepts parameters, and why not (see plugins.Params); nil if there is no such
+// module.
+func Checker(kind plugins.Kind, name string) func(plugins.Params) error {
+	e, ok := Find(kind, name)
+	if !ok {
+		return nil
+	}
+	return func(p plugins.Params) error {
+		_, err := e.New(p, 1)
+		return err
+	}
+}
+
 // Names returns the names of the built-in modules of a kind.
 func Names(kind plugins.Kind) (names []string) {
 	for _, e := range modules {

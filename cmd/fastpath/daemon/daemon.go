@@ -134,7 +134,7 @@ func (d *Daemon) check() error {
 	if err != nil {
 		return err
 	}
-	errs, warnings := conf.Check(d.conf, m, isBuiltin)
+	errs, warnings := conf.Check(d.conf, m, builtin.Checker)
 	for _, w := range warnings {
 		d.log.Warn(w.Message, "key", w.Key, "line", w.Line)
 	}

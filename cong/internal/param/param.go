@@ -34,7 +34,7 @@ func Read(info plugins.Info, p plugins.Params) *Reader {
 }
 
 func (r *Reader) fail(name, format string, args ...any) {
-	r.errs = append(r.errs, fmt.Errorf("%s: %s: %s", r.info.Name, name, fmt.Sprintf(format, args...)))
+	r.errs = append(r.errs, &plugins.ParamError{Module: r.info.Name, Param: name, Problem: fmt.Sprintf(format, args...)})
 }
 
 // text returns the given or the default text of a parameter. Asking for one that is not documented is a bug of the module.
@@ -54,11 +54,14 @@ func (r *Reader) text(name string) string {
 func (r *Reader) Uint(name string, lo, hi uint64) uint64 {
 	text := r.text(name)
 	v, err := strconv.ParseUint(text, 10, 64)
-	if err != nil {
-		r.fail(name, "%q is not an unsigned integer", text)
+	switch {
+	case errors.Is(err, strconv.ErrRange): // all digits
+		r.fail(name, "%s is not within %d…%d", text, lo, hi)
 		return lo
-	}
-	if v < lo || v > hi {
+	case err != nil:
+		r.fail(name, "%q is not a whole number", text)
+		return lo
+	case v < lo || v > hi:
 		r.fail(name, "%d is not within %d…%d", v, lo, hi)
 		return lo
 	}

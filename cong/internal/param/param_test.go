@@ -1,6 +1,7 @@
 package param
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
@@ -30,8 +31,9 @@ func TestErrorsNameTheKey(t *testing.T) {
 	}{
 		{plugins.Params{"z": "1", "a": ""}, []string{"mod: a: unknown", "mod: z: unknown"}},
 		{plugins.Params{"n": "0"}, []string{"mod: n: 0 is not within 1…256"}},
+		{plugins.Params{"n": "99999999999999999999"}, []string{"mod: n: 99999999999999999999 is not within 1…256"}},
 		{plugins.Params{"n": "257"}, []string{"mod: n: 257 is not within 1…256"}},
-		{plugins.Params{"n": "-1"}, []string{`mod: n: "-1" is not`}},
+		{plugins.Params{"n": "-1"}, []string{`mod: n: "-1" is not a whole number`}},
 		{plugins.Params{"n": "", "b": "perhaps"}, []string{`mod: n: ""`, `mod: b: "perhaps"`}},
 	} {
 		r := Read(info, c.p)
@@ -41,6 +43,10 @@ func TestErrorsNameTheKey(t *testing.T) {
 		if err == nil {
 			t.Errorf("%v is accepted", c.p)
 			continue
+		}
+		var pe *plugins.ParamError
+		if !errors.As(err, &pe) || pe.Module != "mod" || pe.Param == "" {
+			t.Errorf("%v: %#v tells no parameter", c.p, err)
 		}
 		for _, w := range c.want {
 			if !strings.Contains(err.Error(), w) {

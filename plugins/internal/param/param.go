@@ -24,7 +24,7 @@ func Read(info plugins.Info, p plugins.Params) *Reader {
 	r := &Reader{info: info, p: p}
 	for name := range p {
 		if r.index(name) < 0 {
-			r.fail(name, errors.New("unknown parameter"))
+			r.fail(name, "unknown parameter")
 		}
 	}
 	return r
@@ -34,8 +34,8 @@ func (r *Reader) index(name string) int {
 	return slices.IndexFunc(r.info.Params, func(d plugins.Param) bool { return d.Name == name })
 }
 
-func (r *Reader) fail(name string, err error) {
-	r.errs = append(r.errs, fmt.Errorf("%s: %s: %w", r.info.Name, name, err))
+func (r *Reader) fail(name, format string, args ...any) {
+	r.errs = append(r.errs, &plugins.ParamError{Module: r.info.Name, Param: name, Problem: fmt.Sprintf(format, args...)})
 }
 
 // text is the given or the default text. Asking for a parameter that is not documented is a bug of the module, and panics.
@@ -46,13 +46,10 @@ func (r *Reader) text(name string) string {
 	return r.info.Params[r.index(name)].Default
 }
 
-// within returns v, or records why it is unusable.
-func within[T cmp.Ordered](r *Reader, name string, v T, err error, lo, hi T) T {
-	if err == nil && (v < lo || v > hi) {
-		err = fmt.Errorf("%v is not within %v…%v", v, lo, hi)
-	}
-	if err != nil {
-		r.fail(name, err)
+// within returns v, or records that it is out of range.
+func within[T cmp.Ordered](r *Reader, name string, v, lo, hi T) T {
+	if v < lo || v > hi {
+		r.fail(name, "%v is not within %v…%v", v, lo, hi)
 		return lo
 	}
 	return v
@@ -60,21 +57,36 @@ func within[T cmp.Ordered](r *Reader, name string, v T, err error, lo, hi T) T {
 
 // Uint returns an unsigned integer within [lo, hi].
 func (r *Reader) Uint(name string, lo, hi uint64) uint64 {
-	v, err := strconv.ParseUint(r.text(name), 10, 64)
-	return within(r, name, v, err, lo, hi)
+	text := r.text(name)
+	v, err := strconv.ParseUint(text, 10, 64)
+	switch {
+	case errors.Is(err, strconv.ErrRange): // all digits
+		r.fail(name, "%s is not within %d…%d", text, lo, hi)
+		return lo
+	case err != nil:
+		r.fail(name, "%q is not a whole number", text)
+		return lo
+	}
+	return within(r, name, v, lo, hi)
 }
 
 // Duration returns a duration within [lo, hi].
 func (r *Reader) Duration(name string, lo, hi time.Duration) time.Duration {
-	v, err := time.ParseDuration(r.text(name))
-	return within(r, name, v, err, lo, hi)
+	text := r.text(name)
+	v, err := time.ParseDuration(text)
+	if err != nil {
+		r.fail(name, "%q is not a duration like \"200ms\"", text)
+		return lo
+	}
+	return within(r, name, v, lo, hi)
 }
 
 // Bool returns a boolean.
 func (r *Reader) Bool(name string) bool {
-	v, err := strconv.ParseBool(r.text(name))
+	text := r.text(name)
+	v, err := strconv.ParseBool(text)
 	if err != nil {
-		r.fail(name, err)
+		r.fail(name, "%q is not true or false", text)
 	}
 	return v
 }

@@ -1,6 +1,7 @@
 package param
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -33,7 +34,7 @@ func TestErrorsNameTheKey(t *testing.T) {
 		t.Fatal("accepted")
 	}
 	lines := strings.Split(err.Error(), "\n")
-	want := []string{"mod: aa: unknown parameter", "mod: b: ", "mod: d: ", "mod: n: 11 is not within 1…10", "mod: zz: unknown"}
+	want := []string{"mod: aa: unknown parameter", `mod: b: "x" is not true or false`, `mod: d: "2" is not a duration`, "mod: n: 11 is not within 1…10", "mod: zz: unknown"}
 	if len(lines) != len(want) {
 		t.Fatalf("got %q", lines)
 	}
@@ -41,6 +42,13 @@ func TestErrorsNameTheKey(t *testing.T) {
 		if !strings.HasPrefix(lines[i], want[i]) {
 			t.Errorf("error %d is %q, want %q", i, lines[i], want[i])
 		}
+	}
+	var pe *plugins.ParamError
+	if _, _, _, err := readAll(plugins.Params{"n": "abc"}); !errors.As(err, &pe) || *pe != (plugins.ParamError{Module: "mod", Param: "n", Problem: `"abc" is not a whole number`}) {
+		t.Errorf("not a number: %v", err)
+	}
+	if _, _, _, err := readAll(plugins.Params{"n": "99999999999999999999"}); !errors.As(err, &pe) || pe.Problem != "99999999999999999999 is not within 1…10" {
+		t.Errorf("more than 64 bits: %v", err)
 	}
 	for _, p := range []plugins.Params{{"d": "2s"}, {"d": "0s"}, {"n": "-1"}, {"n": "0"}} {
 		if _, _, _, err := readAll(p); err == nil {
