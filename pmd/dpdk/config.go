@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"strings"
+	"syscall"
 )
 
 // Config describes a port.
@@ -108,6 +109,11 @@ func (c *Config) parse() (device, error) {
 	}
 	if c.Name == "" {
 		c.Name = d.name
+	}
+	if strings.HasPrefix(d.name, "net_memif") { // as EAL picks the PMD of a virtual device
+		return d, &Error{Port: c.Name, Setting: quoted(c.deviceSetting(), spec), Err: syscall.ENOTSUP,
+			Op: "net_memif is refused, for it can crash the process: when a connection ends, DPDK frees its control channel and " +
+				"unmaps its memory while other threads use them; net_virtio_user or net_vhost can be used instead"}
 	}
 	if c.Queues == 0 {
 		c.Queues = 1

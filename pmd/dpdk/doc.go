@@ -9,7 +9,6 @@
 //	net_af_packet0,iface=veth1           a kernel interface, in the network namespace of the thread that calls Open
 //	net_tap0,iface=fp0                   a new tap interface
 //	net_virtio_user0,path=/run/vhost.sock  a vhost-user backend
-//	net_memif0,role=client,id=0          shared memory
 //	net_null0, net_ring0                 nothing at all; a loopback
 //
 // Devices are attached when their port opens and detached when it closes, so a process can open and close them at will. EAL is
@@ -28,6 +27,12 @@
 // before each burst. They serve as wake descriptors as well, and give the link's state and the kernel's drop count, of which the
 // PMD says nothing.
 //
+// # net_memif
+//
+// Open refuses it: the PMD can crash the process. When a connection ends, it frees the control channel and unmaps the shared
+// memory without waiting for EAL's interrupt thread, which may be handling that channel, nor for a burst in progress. The peer
+// can end a connection at any time, so no order of closing avoids this. net_vhost and net_virtio_user join processes as well.
+//
 // # Buffers
 //
 // A queue's buffers are the mbufs of its own mempool, wrapped one to one. Buffers go back and forth between pool and mempool
@@ -45,7 +50,7 @@
 //
 //	go build -tags dpdk,netgo,osusergo -ldflags "-linkmode external -extldflags '-static
 //	  -Wl,--whole-archive -lrte_bus_pci -lrte_bus_vdev -lrte_mempool_ring -lrte_net_af_packet -lrte_net_tap -lrte_net_virtio
-//	  -lrte_net_vhost -lrte_net_memif -lrte_net_null -lrte_net_ring -Wl,--no-whole-archive
+//	  -lrte_net_vhost -lrte_net_null -lrte_net_ring -Wl,--no-whole-archive
 //	  -Wl,--start-group -lrte_vhost -lrte_cryptodev -lrte_dmadev -lrte_security -lrte_gso -lrte_hash -lrte_rcu -lrte_timer
 //	  -lrte_pci -lrte_ethdev -lrte_meter -lrte_net -lrte_mbuf -lrte_mempool -lrte_ring -lrte_eal -lrte_telemetry -lrte_kvargs
 //	  -lbsd -lmd -lnuma -lfdt -lm -Wl,--end-group'"
@@ -53,5 +58,5 @@
 // # Wake descriptors
 //
 // Only net_af_packet has them. DPDK offers receive interrupts for net_virtio_user, but its driver has to be told in the port's
-// configuration, which go-dpdk's options do not cover; null, ring, tap and memif have none. WakeFD is then -1.
+// configuration, which go-dpdk's options do not cover; null, ring and tap have none. WakeFD is then -1.
 package dpdk

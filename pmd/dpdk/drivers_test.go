@@ -27,13 +27,6 @@ func TestVirtio(t *testing.T) {
 	pmdtest.Run(t, func(t *testing.T) (a, b pmd.Port) { return virtio(t, Config{}) }, pmdtest.Options{TxRing: 64})
 }
 
-func TestMemif(t *testing.T) {
-	pmdtest.Run(t, func(t *testing.T) (a, b pmd.Port) {
-		args := "id=0,socket-abstract=no,socket=" + filepath.Join(t.TempDir(), "memif.sock")
-		return open(t, Config{Vdev: "net_memif0,role=server," + args}), open(t, Config{Vdev: "net_memif1,role=client," + args})
-	}, pmdtest.Options{TxRing: 64})
-}
-
 // TestTap joins two taps by a bridge.
 func TestTap(t *testing.T) {
 	pmdtest.Run(t, func(t *testing.T) (a, b pmd.Port) {

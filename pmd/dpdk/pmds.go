@@ -13,7 +13,6 @@ var pmds = map[string]traits{
 	"net_af_packet": {copies: true, ringless: true, burst: 8},
 	"net_tap":       {copies: true, burst: 8},
 	"net_pcap":      {copies: true, ringless: true, burst: 8},
-	"net_memif":     {copies: true, ringless: true, burst: 64},
 	"net_null":      {copies: true, ringless: true, burst: 64},
 	"net_vhost":     {copies: true, ringless: true, burst: 32},
 }
