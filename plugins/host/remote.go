@@ -119,7 +119,7 @@ func (r *Remote[E, C]) Poll(now plugins.Time, in []E, out []C) int {
 
 // gather is how far apart the wake-ups of a parked module are at the least: it then finds a batch, and the worker pays for a system call
 // once per batch. A decision comes that much later, which is little beside a round trip that is worth deciding about.
-const gather = 50 * time.Microsecond
+const gather = 100 * time.Microsecond
 
 // wake rings for a parked module that has events: at once after a pause, else when it is time or when many have gathered.
 func (r *Remote[E, C]) wake(now plugins.Time) {
@@ -307,7 +307,11 @@ func (r *Remote[E, C]) Deadline() plugins.Time {
 		return plugins.Never
 	case st == plugins.Late:
 		return r.now.Add(r.guard.step) // only to see it recover
-	case !r.settled || len(r.flows.closed) > 0 || len(r.flows.queue) > 0:
+	case len(r.flows.closed) > 0 || len(r.flows.queue) > 0:
+		return r.now
+	case !r.settled && !r.lockstep && r.commands.Len() == 0 && r.events.Parked():
+		return max(r.rang.Add(gather), r.now) // it sleeps until then, and has said all it has to say
+	case !r.settled:
 		return r.now
 	}
 	return max(plugins.Time(r.module.Deadline.Load()), r.now)

@@ -145,7 +145,7 @@ type Config struct {
 	RunDir string
 	// Seed feeds the random draws of all modules.
 	Seed uint64
-	// Spin is how long a module that shares its processor looks for events before it parks. Default 5 µs: what comes later is
+	// Spin is how long a module that shares its processor looks for events before it parks. Default 2 µs: what comes later is
 	// gathered anyway.
 	Spin time.Duration
 	// Ring is the number of slots of each ring, a power of two. Default 4096.
@@ -166,7 +166,7 @@ func (c *Config) setDefaults() error {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
 	if c.Spin == 0 {
-		c.Spin = 5 * time.Microsecond
+		c.Spin = 2 * time.Microsecond
 	}
 	if c.Ring == 0 {
 		c.Ring = 4096

@@ -251,7 +251,7 @@ func (e *Engine) untold() bool { return e.rtx.pending+e.cong.pending+e.pace.pend
 
 // Idle reports whether the stages have nothing to do at the turn's time, unless there is input.
 func (e *Engine) Idle() bool {
-	return e.ready.n == 0 && len(e.resuming) == 0 && e.mail.head.Load() == nil && !e.retry && e.remotes == 0 && !e.untold() && e.Deadline() > e.now
+	return e.ready.n == 0 && len(e.resuming) == 0 && e.mail.head.Load() == nil && !e.retry && (e.remotes == 0 || !e.changed()) && !e.untold() && e.Deadline() > e.now
 }
 
 // Kicked reports whether an application has left a message.

@@ -54,6 +54,18 @@ func (r *roster) forNew() uint8 {
 
 func (r *roster) base() *roster { return r }
 
+// changed reports whether a module in another process became late or dead, or recovered, and watch has not acted on it yet.
+func (r *roster) changed() bool {
+	for i, m := range r.members {
+		if m != nil && m.remote != nil && i != r.fallback && (m.remote.State() != plugins.Ready) != m.demoted {
+			return true
+		}
+	}
+	return false
+}
+
+func (e *Engine) changed() bool { return e.rtx.changed() || e.pace.changed() || e.cong.changed() }
+
 // instance is a member with its module and this turn's events.
 type instance[E, C any] struct {
 	*member
