@@ -26,7 +26,8 @@ func config(c Config) Config {
 	if c.Buffers == 0 {
 		c.Buffers = 2048
 	}
-	c.EAL.Memory = 192 << 20
+	// Free hugepages may be another process's a moment later, for DPDK takes them as it needs them.
+	c.EAL.Hugepages, c.EAL.Memory = HugepagesOff, 192<<20
 	return c
 }
 
