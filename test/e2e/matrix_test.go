@@ -87,7 +87,7 @@ func (w *world) meet(c condition, ps []peer) {
 			moved := v.nstat().since(kernel)
 			v.mustNotMove(p.name, moved, never)
 			if !p.resets {
-				v.mustNotMove(p.name, moved, onlyReset)
+				v.mustNotReset(p.name, moved)
 			}
 			if w.path != corrupting {
 				v.mustNotMove(p.name, moved, onlyCorrupt)
