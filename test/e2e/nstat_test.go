@@ -91,19 +91,29 @@ func (w *world) again(kernel, daemon counters) {
 	if reordered != 0 && w.oneCPU {
 		w.Errorf("the daemon got %d segments out of order, the kernel %d", daemon["tcp_out_of_order"], kernel["TcpExtTCPOFOQueue"])
 	}
+	// With everything on one CPU the order is certain. On several, what cannot be explained is reported.
+	judge := w.Logf
+	if w.oneCPU {
+		judge = w.Errorf
+	}
 	excused := func(who string, again, probes, timeouts int64) {
 		if again != 0 {
 			w.Logf("%s sent %d segments again: %d loss probes, %d timeouts, %d segments out of order", who, again, probes, timeouts, reordered)
 		}
 		if again > probes && timeouts == 0 && reordered == 0 {
-			w.Errorf("%s sent %d segments again for no reason", who, again)
+			judge("%s sent %d segments again for no reason", who, again)
 		}
 	}
 	excused("the kernel", kernel["TcpRetransSegs"], kernel["TcpExtTCPLossProbes"], kernel["TcpExtTCPTimeouts"])
 	excused("the daemon", daemon["tcp_retrans_segs"], daemon["tcp_tlps"], daemon["tcp_rtos"])
 	if reordered+daemon["tcp_rtos"]+daemon["tcp_tlps"]+kernel["TcpExtTCPTimeouts"]+kernel["TcpExtTCPLossProbes"] == 0 {
-		w.mustNotMove("clean link", kernel, onlyLossy)
-		w.mustNotMove("clean link", daemon, []string{"tcp_recoveries", "tcp_lost_segs", "tcp_dup_segs", "tcp_dsacks_recv", "tcp_out_of_window"})
+		for name, c := range map[string]counters{"the kernel's": kernel, "our": daemon} {
+			for _, n := range append([]string{"tcp_recoveries", "tcp_lost_segs", "tcp_dup_segs", "tcp_dsacks_recv", "tcp_out_of_window"}, onlyLossy...) {
+				if c[n] != 0 {
+					judge("clean link: %s %s = %d", name, n, c[n])
+				}
+			}
+		}
 	}
 }
 
