@@ -51,7 +51,6 @@ type Worker struct {
 	wakeup   func()
 	stopping atomic.Bool
 	done     chan struct{}
-	lastTurn atomic.Int64
 
 	ctlMu sync.Mutex
 	ctl   []func()
@@ -143,7 +142,6 @@ func (w *Worker) turn() bool {
 	}
 	busy := nrx > 0 || ntx > 0 || moved || w.fifo.Len() > 0 || w.engine.Busy()
 	w.turns.end(busy, w.clock, w.stack.realTime)
-	w.lastTurn.Store(int64(w.now))
 	return busy
 }
 

@@ -24,7 +24,6 @@ type trace struct {
 
 	st   Command // last Status
 	said string  // the other commands since the last event, e.g. "sacked 2-4 lost 1"
-	room int     // of out
 }
 
 const tsize = 1000

@@ -126,7 +126,6 @@ type Engine struct {
 	freeSlots []uint32
 	table     table
 	listeners []*Listener
-	synCount  int // connections in SYN-RECEIVED
 
 	rtx     kind[rtx.Event, rtx.Command]
 	pace    kind[paceEvent, paceLine]

@@ -12,19 +12,17 @@ import (
 
 // segment is a line of a script, parsed.
 type segment struct {
-	flags      uint16
-	seq        uint32 // relative to its sender's initial sequence number
-	n          int    // payload bytes
-	ack        uint32
-	hasAck     bool
-	win        int // -1: not said
-	opts       wire.Options
-	hasOpts    bool
-	anyVal     bool // ts * in place of a value
-	anyEcr     bool
-	urgent     uint16
-	checkSum   bool
-	rawOptions []byte
+	flags   uint16
+	seq     uint32 // relative to its sender's initial sequence number
+	n       int    // payload bytes
+	ack     uint32
+	hasAck  bool
+	win     int // -1: not said
+	opts    wire.Options
+	hasOpts bool
+	anyVal  bool // ts * in place of a value
+	anyEcr  bool
+	urgent  uint16
 }
 
 var flagLetters = []struct {
