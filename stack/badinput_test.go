@@ -98,7 +98,7 @@ func badFrames(peer, his wire.MAC) []badFrame {
 		{"unknown EtherType", f.eth(0x1234, make([]byte, 46)), wire.DropEtherType},
 		{"802.3 length", f.eth(0x0026, make([]byte, 46)), wire.DropEtherType},
 		{"VLAN", f.eth(wire.EtherTypeVLAN, make([]byte, 46)), wire.DropVLAN},
-		{"IPv6", f.eth(wire.EtherTypeIPv6, make([]byte, 46)), wire.DropIPv6},
+		{"zeros as IPv6", f.eth(wire.EtherTypeIPv6, make([]byte, 46)), wire.DropIPVersion},
 		{"truncated IP header", cut(syn(), 14+19), wire.DropIPShort},
 		{"total length beyond the frame", with(syn(), func(ip []byte) { ip[3] = 200 }), wire.DropIPShort},
 		{"total length below the header", with(syn(), func(ip []byte) { ip[3] = 19 }), wire.DropIPHeader},

@@ -14,7 +14,7 @@ func (s *Stack) Listen(addr netip.AddrPort, backlog int) (*tcp.Listener, error) 
 	a := wire.AddrFrom(addr.Addr())
 	if addr.Addr().IsUnspecified() || !addr.Addr().IsValid() {
 		a = wire.Addr{}
-	} else if _, ok := s.routes.Local(a); !ok {
+	} else if _, ok := s.routes.Load().Local(a); !ok {
 		return nil, fmt.Errorf("stack: %v is no address of this stack", addr.Addr())
 	}
 	if addr.Port() != 0 {
@@ -72,15 +72,16 @@ func (s *Stack) ConnectWith(local, remote netip.AddrPort, modules tcp.Choice) (*
 	if !remote.Addr().Is4() && !remote.Addr().Is4In6() || remote.Port() == 0 {
 		return nil, fmt.Errorf("stack: cannot connect to %v", remote)
 	}
-	if _, _, ok := s.routes.Lookup(k.Remote); !ok || k.Remote.IsMulticast() || s.routes.IsBroadcast(k.Remote) {
+	routes := s.routes.Load()
+	if _, _, ok := routes.Lookup(k.Remote); !ok || k.Remote.IsMulticast() || routes.IsBroadcast(k.Remote) {
 		return nil, tcp.Unreachable
 	}
 	if local.Addr().IsValid() && !local.Addr().IsUnspecified() {
 		k.Local = wire.AddrFrom(local.Addr())
-		if _, ok := s.routes.Local(k.Local); !ok {
+		if _, ok := routes.Local(k.Local); !ok {
 			return nil, fmt.Errorf("stack: %v is no address of this stack", local.Addr())
 		}
-	} else if src, ok := s.routes.Source(k.Remote); ok {
+	} else if src, ok := routes.Source(k.Remote); ok {
 		k.Local = src
 	} else {
 		return nil, tcp.Unreachable

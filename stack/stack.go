@@ -75,7 +75,7 @@ type Stack struct {
 	port     pmd.Port
 	mac      wire.MAC
 	mtu      int
-	routes   *route.Table
+	routes   atomic.Pointer[route.Table] // replaced as a whole; workers take it up at their next turn
 	workers  []*Worker
 	steer    *steering
 	arena    *mem.Arena
@@ -157,7 +157,7 @@ func (s *Stack) memory() (err error) {
 }
 
 func (s *Stack) addresses() error {
-	s.routes = new(route.Table)
+	t := new(route.Table)
 	if len(s.cfg.Addrs) == 0 {
 		return errors.New("stack: no addresses")
 	}
@@ -165,13 +165,16 @@ func (s *Stack) addresses() error {
 		if !p.Addr().Is4() {
 			return fmt.Errorf("stack: address %v: only IPv4 is supported", p)
 		}
-		if err := s.routes.AddAddr(0, p); err != nil {
+		if err := t.AddAddr(0, p); err != nil {
 			return err
 		}
 	}
 	if s.cfg.Gateway.IsValid() {
-		return s.routes.AddRoute(netip.MustParsePrefix("0.0.0.0/0"), 0, s.cfg.Gateway, 0)
+		if err := t.AddRoute(netip.MustParsePrefix("0.0.0.0/0"), 0, s.cfg.Gateway, 0); err != nil {
+			return err
+		}
 	}
+	s.routes.Store(t)
 	return nil
 }
 
@@ -201,6 +204,7 @@ func (s *Stack) makeWorkers() error {
 		w.anyPool = s.port.Info().Caps&pmd.AnyPool != 0
 		w.prompt = s.port.Info().Caps&pmd.Prompt != 0 && w.queue != nil
 		w.fifo = pmd.NewFifo(fifoDepth)
+		w.routes = s.routes.Load()
 		w.out = make([]chain, len(s.cfg.Workers))
 		w.neigh = neigh.New(neigh.Config{MAC: s.mac, Seed: rng.Uint64()}, now)
 		for _, p := range s.cfg.Addrs {
@@ -213,6 +217,7 @@ func (s *Stack) makeWorkers() error {
 		if err := s.builtins(w, rng.Uint64()); err != nil {
 			return err
 		}
+		w.ipID = uint16(rng.Uint32())
 		s.workers = append(s.workers, w)
 	}
 	return nil

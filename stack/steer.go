@@ -57,13 +57,18 @@ func (s *steering) frame(b *pmd.Buf, p *wire.Packet) int {
 	switch {
 	case p.EtherType == wire.EtherTypeARP:
 		return everyWorker
+	case p.Frag: // no ports behind the first
 	case p.Proto == wire.ProtoTCP && len(p.Payload) >= 4:
-		if s.portHash && b.Flags&pmd.RxHash != 0 {
+		// Behind extension headers ports may not find the TCP header.
+		if s.portHash && b.Flags&pmd.RxHash != 0 && (p.Family == wire.IPv4 || p.L4 == wire.IPv6Len) {
 			return s.worker(b.Hash)
 		}
 		l4 := p.Payload
 		return s.worker(s.hash.Hash(p.Src, p.Dst, uint16(l4[0])<<8|uint16(l4[1]), uint16(l4[2])<<8|uint16(l4[3])))
-	case p.Proto == wire.ProtoICMP && len(p.Payload) > wire.ICMPLen && p.Payload[0] != wire.ICMPEcho:
+	case p.Proto == wire.ProtoICMPv6 && len(p.Payload) >= wire.ICMPLen && isControl6(p.Payload[0]):
+		return everyWorker
+	case p.Proto == wire.ProtoICMP && len(p.Payload) > wire.ICMPLen && p.Payload[0] != wire.ICMPEcho,
+		p.Proto == wire.ProtoICMPv6 && len(p.Payload) > wire.ICMPLen && p.Payload[0] < wire.ICMP6Echo:
 		var q wire.Quote
 		if wire.ParseQuote(p.Payload[4:], &q) && q.Proto == wire.ProtoTCP {
 			return s.worker(s.hash.Hash(q.Dst, q.Src, q.DstPort, q.SrcPort))
@@ -71,6 +76,9 @@ func (s *steering) frame(b *pmd.Buf, p *wire.Packet) int {
 	}
 	return s.worker(s.hash.HashAddrs(p.Src, p.Dst))
 }
+
+// isControl6 reports whether all workers need ICMPv6 messages of a type: neighbour discovery, MLD.
+func isControl6(typ uint8) bool { return typ >= wire.ICMP6MLDQuery && typ <= wire.ICMP6Redirect }
 
 // copyToOthers gives every other worker its own copy of a frame.
 func (w *Worker) copyToOthers(b *pmd.Buf) {

@@ -8,6 +8,7 @@ import (
 	"github.com/fastpath-tcp/fastpath/plugins"
 	"github.com/fastpath-tcp/fastpath/pmd"
 	"github.com/fastpath-tcp/fastpath/stack/neigh"
+	"github.com/fastpath-tcp/fastpath/stack/route"
 	"github.com/fastpath-tcp/fastpath/stack/tcp"
 	"github.com/fastpath-tcp/fastpath/stack/wire"
 )
@@ -36,8 +37,10 @@ type Worker struct {
 
 	engine   *tcp.Engine
 	neigh    *neigh.Cache
+	routes   *route.Table // the stack's, as of the start of the turn
 	arpOut   [16]neigh.Output
 	nextICMP plugins.Time // earliest time of the next ICMP error
+	ipID     uint16       // of the last packet that routers may fragment
 	asked    bool         // a lookup has made an entry whose request is due
 
 	out    []chain // per worker: frames of this turn that belong to it
@@ -115,6 +118,7 @@ func (w *Worker) turn() bool {
 	w.now = w.clock.Now()
 	w.turns.start(w.now, w.stack.realTime)
 	w.engine.Begin(w.now)
+	w.routes = w.stack.routes.Load()
 	if nrx == 0 && w.idle() {
 		w.turns.end(ntx > 0, w.clock, w.stack.realTime)
 		return ntx > 0
@@ -301,13 +305,15 @@ func (w *Worker) turnOut() {
 func (w *Worker) Resolve(ref *neigh.Ref, dst wire.Addr) (wire.MAC, bool) {
 	mac, res := w.neigh.Resolve(*ref, w.now)
 	if res == neigh.Gone {
-		_, hop, ok := w.stack.routes.Lookup(dst)
+		_, hop, ok := w.routes.Lookup(dst)
 		if !ok {
 			w.Stats.NoRoute++
+			*ref = neigh.Ref{}
 			return wire.MAC{}, false
 		}
 		r, ok := w.neigh.Lookup(hop, w.now)
 		if !ok {
+			*ref = neigh.Ref{}
 			return wire.MAC{}, false
 		}
 		*ref = r

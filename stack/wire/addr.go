@@ -70,6 +70,34 @@ func (a Addr) IsLoopback() bool {
 	return a == Addr{15: 1}
 }
 
+// IsLinkLocal reports whether a is in fe80::/10 or 169.254.0.0/16: it means something on one link only.
+func (a Addr) IsLinkLocal() bool {
+	if a.Is4() {
+		return a[12] == 169 && a[13] == 254
+	}
+	return a[0] == 0xfe && a[1]&0xc0 == 0x80
+}
+
+// Groups of every IPv6 node and router on a link (RFC 4291, 2.7.1), and of those that hear MLDv2 reports (RFC 3810, 5.2.14).
+var (
+	AllNodes     = Addr{0: 0xff, 1: 2, 15: 1}
+	AllRouters   = Addr{0: 0xff, 1: 2, 15: 2}
+	MLDv2Routers = Addr{0: 0xff, 1: 2, 15: 0x16}
+)
+
+// SolicitedNode is the group of those whose address ends like a (RFC 4291, 2.7.1).
+func (a Addr) SolicitedNode() Addr {
+	return Addr{0: 0xff, 1: 2, 11: 1, 12: 0xff, 13: a[13], 14: a[14], 15: a[15]}
+}
+
+// GroupMAC is the Ethernet address of the group a (RFC 1112, 6.4; RFC 2464, 7).
+func (a Addr) GroupMAC() MAC {
+	if a.Is4() {
+		return MAC{1, 0, 0x5e, a[13] & 0x7f, a[14], a[15]}
+	}
+	return MAC{0x33, 0x33, a[12], a[13], a[14], a[15]}
+}
+
 // MAC is an Ethernet address.
 type MAC [6]byte
 

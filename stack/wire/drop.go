@@ -9,12 +9,11 @@ const (
 	DropRunt                     // shorter than an Ethernet header
 	DropEtherType                // a protocol that we don't speak
 	DropVLAN                     // tagged
-	DropIPv6                     // IPv6, not spoken yet
 	DropIPShort                  // the IP packet is longer than the frame, or shorter than its header
 	DropIPVersion                // EtherType and IP version disagree
 	DropIPHeader                 // header length below 20 or beyond the packet
 	DropIPChecksum               // header checksum
-	DropIPFragment               // a fragment; we reassemble nothing
+	DropIPFragment               // a fragment
 	DropIPSource                 // a source that is not one host (RFC 1122, 3.2.1.3)
 	DropIPDest                   // not for us
 	DropIPProto                  // a transport that we don't speak
@@ -27,13 +26,20 @@ const (
 	DropARPShort                 // shorter than an Ethernet/IPv4 ARP body
 	DropARPType                  // not Ethernet and IPv4, or an unknown operation
 	DropPortChecksum             // the port's hardware found a wrong checksum
+	DropIPv6Header               // an extension header that is cut off or in the wrong place
+	DropIPv6Option               // an option that asks to be dropped with its packet (RFC 8200, 4.2)
+	DropIPv6Routing              // a routing header with segments left; we forward nothing (RFC 5095)
+	DropIPv6Chain                // more extension headers or options than anybody needs
+	DropIPv6NoNext               // nothing behind the headers (RFC 8200, 4.7)
+	DropNDInvalid                // a neighbour discovery message that RFC 4861 calls invalid
 	NumDrops
 )
 
 var dropNames = [NumDrops]string{
-	"none", "runt", "ether_type", "vlan", "ipv6", "ip_short", "ip_version", "ip_header", "ip_checksum", "ip_fragment",
+	"none", "runt", "ether_type", "vlan", "ip_short", "ip_version", "ip_header", "ip_checksum", "ip_fragment",
 	"ip_source", "ip_dest", "ip_proto", "tcp_short", "tcp_offset", "tcp_checksum", "icmp_short", "icmp_checksum", "icmp_type",
 	"arp_short", "arp_type", "port_checksum",
+	"ipv6_header", "ipv6_option", "ipv6_routing", "ipv6_chain", "ipv6_no_next", "nd_invalid",
 }
 
 // String is the name of d's counter.

@@ -63,11 +63,11 @@ func PutICMPError(b []byte, typ, code uint8, rest uint32, l3 []byte) int {
 	return n
 }
 
-// MayAnswerError reports whether an ICMP error may be sent about p: not about an ICMP error, nor about what was sent to a
-// group, by the IP or by the Ethernet address (RFC 1122, 3.2.2). Parse has already refused fragments and sources that are not
-// one host. Directed broadcast addresses are for the caller to know.
+// MayAnswerError reports whether an ICMP error may be sent about p, of IPv4: not about an ICMP error, a fragment behind the first,
+// nor about what was sent to a group, by the IP or by the Ethernet address (RFC 1122, 3.2.2). Parse has already refused sources that
+// are not one host. Directed broadcast addresses are for the caller to know.
 func MayAnswerError(p *Packet) bool {
-	if p.EthDst.IsMulticast() || p.Dst.IsMulticast() || p.Dst.IsBroadcast() {
+	if p.FragOff != 0 || p.EthDst.IsMulticast() || p.Dst.IsMulticast() || p.Dst.IsBroadcast() {
 		return false
 	}
 	if p.Proto != ProtoICMP {
@@ -83,17 +83,20 @@ type Quote struct {
 	SrcPort, DstPort uint16 // of TCP and UDP
 	Seq              uint32 // of TCP
 	TotalLen         uint16 // of the quoted packet
-	Rest             uint32 // second word of the error's header; its low half is the MTU of ICMPFragNeeded (RFC 1191, 4)
+	Rest             uint32 // second word of the error's header; its low half is the MTU of ICMPFragNeeded (RFC 1191, 4), all of it that of ICMP6PacketTooBig
 }
 
-// ParseQuote parses the body of an error, as ParseICMP returns it. It needs the IP header and eight bytes more. The quoted
-// checksum is not verified, because routers change the quoted TTL.
+// ParseQuote parses the body of an error, as ParseICMP or ParseICMP6 returns it. It needs the IP headers and eight bytes more. The
+// quoted checksum is not verified, because routers change the quoted TTL.
 func ParseQuote(body []byte, q *Quote) bool {
 	if len(body) < 4+IPv4Len+8 {
 		return false
 	}
 	q.Rest = binary.BigEndian.Uint32(body)
 	b := body[4:]
+	if b[0]>>4 == IPv6 {
+		return quote6(b, q)
+	}
 	hdr := int(b[0]&15) * 4
 	if b[0]>>4 != 4 || hdr < IPv4Len || len(b) < hdr+8 {
 		return false
@@ -104,8 +107,12 @@ func ParseQuote(body []byte, q *Quote) bool {
 	q.TotalLen = binary.BigEndian.Uint16(b[2:])
 	q.Proto = b[9]
 	q.Src, q.Dst = addrFromU32(binary.BigEndian.Uint32(b[12:])), addrFromU32(binary.BigEndian.Uint32(b[16:]))
-	b = b[hdr:]
+	q.ports(b[hdr:])
+	return true
+}
+
+// ports takes the first eight bytes of the transport header.
+func (q *Quote) ports(b []byte) {
 	q.SrcPort, q.DstPort = binary.BigEndian.Uint16(b), binary.BigEndian.Uint16(b[2:])
 	q.Seq = binary.BigEndian.Uint32(b[4:])
-	return true
 }

@@ -83,8 +83,8 @@ func TestParseDrops(t *testing.T) {
 		{"total below header", DropIPHeader, func(f []byte) []byte { f[16], f[17] = 0, 19; return f }},
 		{"total 0", DropIPHeader, func(f []byte) []byte { f[16], f[17] = 0, 0; return f }},
 		{"checksum", DropIPChecksum, func(f []byte) []byte { f[24] ^= 1; return f }},
-		{"more fragments", DropIPFragment, func(f []byte) []byte { f[20] = 0x20; fixIP(f); return f }},
-		{"last fragment", DropIPFragment, func(f []byte) []byte { f[20], f[21] = 0, 1; fixIP(f); return f }},
+		{"more fragments", DropNone, func(f []byte) []byte { f[20] = 0x20; fixIP(f); return f }},
+		{"last fragment", DropNone, func(f []byte) []byte { f[20], f[21] = 0, 1; fixIP(f); return f }},
 		{"from multicast", DropIPSource, func(f []byte) []byte { f[26] = 224; fixIP(f); return f }},
 		{"from broadcast", DropIPSource, func(f []byte) []byte { copy(f[26:], "\xff\xff\xff\xff"); fixIP(f); return f }},
 		{"from loopback", DropIPSource, func(f []byte) []byte { f[26] = 127; fixIP(f); return f }},
@@ -92,7 +92,7 @@ func TestParseDrops(t *testing.T) {
 		{"TTL 0", DropNone, func(f []byte) []byte { f[22] = 0; fixIP(f); return f }}, // RFC 1122, 3.2.1.7
 		{"reserved flag", DropNone, func(f []byte) []byte { f[20] |= 0x80; fixIP(f); return f }},
 		{"VLAN", DropVLAN, func(f []byte) []byte { f[12], f[13] = 0x81, 0; return f }},
-		{"IPv6", DropIPv6, func(f []byte) []byte { f[12], f[13] = 0x86, 0xdd; return f }},
+		{"IPv4 as IPv6", DropIPVersion, func(f []byte) []byte { f[12], f[13] = 0x86, 0xdd; return f }},
 		{"LLC", DropEtherType, func(f []byte) []byte { f[12], f[13] = 0, 40; return f }},
 	} {
 		var p Packet
@@ -241,7 +241,7 @@ func FuzzParse(f *testing.F) {
 		// What was parsed can be built again; parsing that gives the same.
 		g := make([]byte, EthLen+IPv4Len, EthLen+IPv4Len+len(p.Payload))
 		PutEthernet(g, p.EthDst, p.EthSrc, p.EtherType)
-		PutIPv4(g[EthLen:], p.Src, p.Dst, p.Proto, p.TOS, p.TTL, p.ID, IPv4Len+len(p.Payload))
+		PutIPv4(g[EthLen:], p.Src, p.Dst, p.Proto, p.TOS, p.TTL, uint16(p.ID), IPv4Len+len(p.Payload))
 		g = append(g, p.Payload...)
 		var q Packet
 		if d := Parse(g, &q, false); d != DropNone {

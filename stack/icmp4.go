@@ -1,0 +1,45 @@
+package stack
+
+import (
+	"github.com/fastpath-tcp/fastpath/stack/tcp"
+	"github.com/fastpath-tcp/fastpath/stack/wire"
+)
+
+func (w *Worker) icmpInput(p *wire.Packet) wire.Drop {
+	typ, code, body, d := wire.ParseICMP(p)
+	if d != wire.DropNone {
+		return d
+	}
+	switch typ {
+	case wire.ICMPEcho: // RFC 1122, 3.2.2: the TOS of the request, without its ECN
+		h := ipHeader{src: p.Dst, dst: p.Src, proto: wire.ProtoICMP, tos: p.TOS &^ 3}
+		w.sendIP(&h, 4+len(body), func(l4 []byte) { wire.PutEchoReply(l4, body) })
+		w.Stats.EchoReplies++
+		return wire.DropNone
+	case wire.ICMPUnreachable, wire.ICMPTimeExceeded, wire.ICMPParamProblem:
+		return w.icmpErrorInput(body, typ, code)
+	}
+	return wire.DropICMPType
+}
+
+// icmpErrorInput gives an ICMP error of either family to the connection whose packet it quotes.
+func (w *Worker) icmpErrorInput(body []byte, typ, code uint8) wire.Drop {
+	var q wire.Quote
+	if !wire.ParseQuote(body, &q) || q.Proto != wire.ProtoTCP {
+		return wire.DropICMPShort
+	}
+	w.Stats.IcmpErrorsIn++
+	k := tcp.Tuple{Local: q.Src, Remote: q.Dst, LocalPort: q.SrcPort, RemotePort: q.DstPort}
+	w.engine.ICMPError(&k, q.Seq, typ, code)
+	return wire.DropNone
+}
+
+// icmpError sends an error about p, if one may be sent.
+func (w *Worker) icmpError(p *wire.Packet, typ, code uint8) {
+	if !wire.MayAnswerError(p) || !w.errorDue() {
+		return
+	}
+	n := wire.ICMPLen + min(len(p.L3), wire.MaxQuote)
+	h := ipHeader{src: p.Dst, dst: p.Src, proto: wire.ProtoICMP}
+	w.sendIP(&h, n, func(l4 []byte) { wire.PutICMPError(l4, typ, code, 0, p.L3) })
+}

@@ -1,0 +1,20 @@
+package stack
+
+import (
+	"github.com/fastpath-tcp/fastpath/pmd"
+	"github.com/fastpath-tcp/fastpath/stack/wire"
+)
+
+func (w *Worker) ipv4Input(b *pmd.Buf, p *wire.Packet) wire.Drop {
+	if _, ok := w.routes.Local(p.Dst); !ok || p.EthDst != w.stack.mac {
+		return wire.DropIPDest
+	}
+	// Nobody else has our address or is a subnet (RFC 1122, 3.2.1.3; RFC 9293, MUST-63).
+	if _, ours := w.routes.Local(p.Src); ours || w.routes.IsBroadcast(p.Src) {
+		return wire.DropIPSource
+	}
+	if p.Frag {
+		return w.fragment(b, p)
+	}
+	return w.transport(b, p)
+}
