@@ -311,7 +311,11 @@ func (w *Worker) Resolve(ref *neigh.Ref, dst wire.Addr) (wire.MAC, bool) {
 			*ref = neigh.Ref{}
 			return wire.MAC{}, false
 		}
-		r, ok := w.neigh.Lookup(hop, w.now)
+		lookup := w.neigh.Lookup
+		if hop != dst {
+			lookup = w.neigh.LookupGateway
+		}
+		r, ok := lookup(hop, w.now)
 		if !ok {
 			*ref = neigh.Ref{}
 			return wire.MAC{}, false

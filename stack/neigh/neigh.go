@@ -116,6 +116,8 @@ type Cache struct {
 	free    []uint32
 	wheel   *timer.Wheel
 	due     []uint32
+	pending int    // incomplete entries
+	hand    uint32 // where the search for a victim goes on
 	locals  []local
 	rng     *rand.Rand
 	stats   Stats
@@ -175,10 +177,24 @@ func (e *entry) at(now plugins.Time) State {
 }
 
 // Lookup returns the entry of a next hop, on link and of IPv4. If there is none it makes one, whose request is then due at
-// once. ok is false if the cache is full and no entry can be evicted.
+// once. ok is false if the cache is full and no entry can be evicted, or if half of it waits for answers: who sends us packets from
+// addresses that do not exist must not push out the neighbours that do, nor make us ask without end (RFC 6583, 6.2 and 7.1).
 func (c *Cache) Lookup(a wire.Addr, now plugins.Time) (r Ref, ok bool) {
+	return c.lookup(a, now, c.cfg.Max/2)
+}
+
+// LookupGateway is Lookup for an address that the configuration named: it finds a place however many others wait for answers.
+func (c *Cache) LookupGateway(a wire.Addr, now plugins.Time) (r Ref, ok bool) {
+	return c.lookup(a, now, c.cfg.Max)
+}
+
+func (c *Cache) lookup(a wire.Addr, now plugins.Time, maxPending int) (r Ref, ok bool) {
 	if i, ok := c.index[a]; ok {
 		return Ref{i, c.entries[i].gen}, true
+	}
+	if c.pending >= maxPending {
+		c.stats.Full++
+		return Ref{}, false
 	}
 	i := c.alloc(a, now)
 	if i == 0 {
@@ -186,6 +202,7 @@ func (c *Cache) Lookup(a wire.Addr, now plugins.Time) (r Ref, ok bool) {
 	}
 	e := &c.entries[i]
 	e.state = Incomplete
+	c.pending++
 	c.wheel.Set(i, now)
 	return Ref{i, e.gen}, true
 }
@@ -238,6 +255,7 @@ func (c *Cache) Confirm(r Ref, now plugins.Time) {
 // reachable marks an entry as confirmed. A timer checks in a minute whether it is still used.
 func (c *Cache) reachable(i uint32, now plugins.Time) {
 	e := &c.entries[i]
+	c.complete(e)
 	e.state, e.tries = Reachable, 0
 	e.confirmed = now + plugins.Time(ReachableTime)/2 + plugins.Time(c.rng.Int64N(int64(ReachableTime)))
 	c.wheel.Set(i, now.Add(StaleTime))
@@ -246,8 +264,16 @@ func (c *Cache) reachable(i uint32, now plugins.Time) {
 // stale marks an entry as known but not confirmed.
 func (c *Cache) stale(i uint32, now plugins.Time) {
 	e := &c.entries[i]
+	c.complete(e)
 	e.state, e.tries = Stale, 0
 	c.wheel.Set(i, now.Add(StaleTime))
+}
+
+// complete counts an entry that gets another state.
+func (c *Cache) complete(e *entry) {
+	if e.state == Incomplete {
+		c.pending--
+	}
 }
 
 // Enqueue lets b wait for the entry that Resolve said Wait about. It returns packets that lost their place; the caller frees
@@ -326,18 +352,28 @@ func (c *Cache) alloc(a wire.Addr, now plugins.Time) uint32 {
 	return i
 }
 
-// victim chooses the entry to evict: a stale one before others, then the one that was not used for longest, then the lowest
-// index. Incomplete ones and those asked within a second stay: to forget them would let us ask again too soon.
+// victimSample is how many entries are compared for eviction, beyond those that may not go: one frame costs no walk over the cache.
+const victimSample = 32
+
+// victim chooses the entry to evict, among the next few: a stale one before others, then the one that was not used for longest.
+// Incomplete ones and those asked within a second stay: to forget them would let us ask again too soon.
 func (c *Cache) victim(now plugins.Time) (best uint32) {
 	bestStale := false
-	for i := 1; i < len(c.entries); i++ {
-		e := &c.entries[i]
+	seen := 0
+	for range len(c.entries) - 1 {
+		if c.hand++; int(c.hand) >= len(c.entries) {
+			c.hand = 1
+		}
+		e := &c.entries[c.hand]
 		if e.state == Free || e.state == Incomplete || now-e.asked < plugins.Time(RetransTime) {
 			continue
 		}
 		stale := e.at(now) == Stale
 		if best == 0 || stale && !bestStale || stale == bestStale && e.used < c.entries[best].used {
-			best, bestStale = uint32(i), stale
+			best, bestStale = c.hand, stale
+		}
+		if seen++; seen == victimSample {
+			break
 		}
 	}
 	return best
@@ -346,6 +382,9 @@ func (c *Cache) victim(now plugins.Time) (best uint32) {
 // remove frees an entry; its queue was taken before.
 func (c *Cache) remove(i uint32) {
 	e := &c.entries[i]
+	if e.state == Incomplete {
+		c.pending--
+	}
 	delete(c.index, e.addr)
 	c.wheel.Stop(i)
 	*e = entry{gen: e.gen}

@@ -317,10 +317,12 @@ func TestBounded(t *testing.T) {
 	w := newWorld(t, Config{Max: 4})
 	ip := func(i int) [4]byte { return [4]byte{10, 0, 1, byte(i)} }
 	for i := range 4 {
-		w.lookup(ip(i))
+		if _, ok := w.c.LookupGateway(wire.AddrFrom4(ip(i)), w.now); !ok {
+			t.Fatal("no place")
+		}
 	}
 	w.poll(request(wire.Broadcast, ip(0)), request(wire.Broadcast, ip(1)), request(wire.Broadcast, ip(2)), request(wire.Broadcast, ip(3)))
-	if _, ok := w.c.Lookup(wire.AddrFrom4(ip(9)), w.now); ok {
+	if _, ok := w.c.LookupGateway(wire.AddrFrom4(ip(9)), w.now); ok {
 		t.Fatal("an incomplete entry was evicted")
 	}
 	for i := range 4 {
@@ -432,5 +434,52 @@ func BenchmarkResolve(b *testing.B) {
 		if _, res := w.c.Resolve(r, w.now); res != OK {
 			b.Fatal(res)
 		}
+	}
+}
+
+// Half of the cache may wait for answers: addresses that do not exist leave room for neighbours that speak to us, and for gateways.
+func TestIncompleteBounded(t *testing.T) {
+	w := newWorld(t, Config{Max: 8})
+	ip := func(i int) [4]byte { return [4]byte{10, 0, 1, byte(i)} }
+	for i := range 4 {
+		w.lookup(ip(i))
+	}
+	if _, ok := w.c.Lookup(wire.AddrFrom4(ip(4)), w.now); ok {
+		t.Fatal("a fifth entry waits")
+	}
+	if _, ok := w.c.LookupGateway(wire.AddrFrom4(ip(5)), w.now); !ok {
+		t.Fatal("no place for a gateway")
+	}
+	w.c.Input(w.now, &wire.ARP{Op: wire.ARPRequest, SHA: peer, SPA: ip(6), TPA: ourIP})
+	w.state(ip(6), Stale)
+	for i := range 2 {
+		w.c.Input(w.now, reply(peer, ip(i)))
+	}
+	w.lookup(ip(4))
+	if _, ok := w.c.Lookup(wire.AddrFrom4(ip(7)), w.now); ok {
+		t.Fatal("a fifth entry waits")
+	}
+}
+
+// An entry that makes room is found without a walk over the whole cache, and every entry gets its turn.
+func TestVictimIsFoundSoon(t *testing.T) {
+	w := newWorld(t, Config{Max: 1024})
+	learn := func(i int) {
+		w.now++
+		w.c.Input(w.now, &wire.ARP{Op: wire.ARPRequest, SHA: peer, SPA: [4]byte{10, 1, byte(i >> 8), byte(i)}, TPA: ourIP})
+	}
+	for i := range 1024 {
+		learn(i)
+	}
+	w.now = w.now.Add(RetransTime)
+	before := w.c.hand
+	for i := range 100 {
+		learn(2000 + i)
+	}
+	if walked := w.c.hand - before; walked > 100*victimSample {
+		t.Errorf("%d entries were looked at for 100 places", walked)
+	}
+	if s := w.c.Stats(); s.Entries != 1024 || s.Evicted != 100 {
+		t.Errorf("%+v", s)
 	}
 }

@@ -279,6 +279,10 @@ func (e *Engine) refuse(k *Tuple, t *wire.TCP) {
 	if t.Flags&wire.RST != 0 {
 		return
 	}
+	if !e.refusals.take(e.now) {
+		e.Stats.ResetsLimited++
+		return
+	}
 	e.Stats.OutRsts++
 	if t.Flags&wire.ACK != 0 {
 		e.control(k, t.Ack, 0, wire.RST, 0, nil)

@@ -147,6 +147,7 @@ type Engine struct {
 	headers  [numHeaders]header
 	twFree   []*timeWait
 	resets   []lateReset
+	refusals bucket // resets for segments of no connection
 	portNext uint32
 	fullStop bool // this turn's output stopped for want of room or buffers
 

@@ -60,9 +60,6 @@ func (e *Engine) segment(c *Conn, t *wire.TCP) {
 	if t.Flags&wire.ACK == 0 {
 		return
 	}
-	if o.Set&wire.OptTS != 0 && c.tsOK && seq.BeforeEq(t.Seq, c.lastAckSent) && !e.paws(c, &o) {
-		c.tsRecent, c.tsRecentAt = o.TSVal, e.now // RFC 7323, 4.3: only what covers the last acknowledgement sent
-	}
 	if c.state == SynReceived && !e.synReceivedAck(c, t) {
 		return
 	}
@@ -143,10 +140,14 @@ func (e *Engine) challenge(c *Conn) {
 	e.makeReady(c)
 }
 
-// dupAck answers an unacceptable segment. With data or SYN it is answered at once, since the peer may have lost our ACK; without, at
-// a limited rate, so that two ends cannot fall into a loop.
+// dupAck answers an unacceptable segment. With data or FIN it is answered at once, since the peer may have lost our ACK; without, at
+// a limited rate, so that two ends cannot fall into a loop. A SYN is challenged, wherever it lies (RFC 5961, 4.2).
 func (e *Engine) dupAck(c *Conn, t *wire.TCP) {
-	if len(t.Payload) == 0 && t.Flags&(wire.SYN|wire.FIN) == 0 {
+	if t.Flags&wire.SYN != 0 && c.state.synchronized() {
+		e.challenge(c)
+		return
+	}
+	if len(t.Payload) == 0 && t.Flags&wire.FIN == 0 {
 		// A zero-window or keepalive probe has SEG.SEQ = RCV.NXT-1 and wants an answer each time it comes, which is seldom.
 		if c.nextAnswer > e.now {
 			return
@@ -165,6 +166,11 @@ func (e *Engine) ack(c *Conn, t *wire.TCP, o *wire.Options) bool {
 		e.Stats.BadAcks++
 		e.challenge(c)
 		return false
+	}
+	if o.Set&wire.OptTS != 0 && c.tsOK && seq.BeforeEq(t.Seq, c.lastAckSent) && !e.paws(c, o) {
+		// RFC 7323, 4.3: only what covers the last acknowledgement sent; and only with an acknowledgement that can be true, lest a
+		// forged timestamp make all that follows look old (as Linux does).
+		c.tsRecent, c.tsRecentAt = o.TSVal, e.now
 	}
 	wnd := uint32(t.Window) << c.sndScale
 	hadData := c.sndNxt != c.sndUna

@@ -168,6 +168,7 @@ func (e *Engine) passiveOpen(l *Listener, k *Tuple, t *wire.TCP, minISS uint32) 
 	c.sndUna, c.sndNxt = c.iss, c.iss
 	c.state = SynReceived
 	e.learnSYN(c, t, &o)
+	c.setTimer(timerState, e.now.Add(rtoInitial)) // also if the peer's link address is never found
 	c.ackNow = true
 	e.makeReady(c)
 }

@@ -1,6 +1,8 @@
 package tcp
 
 import (
+	"slices"
+
 	"github.com/fastpath-tcp/fastpath/cong"
 	"github.com/fastpath-tcp/fastpath/plugins"
 	"github.com/fastpath-tcp/fastpath/plugins/rtx"
@@ -54,10 +56,7 @@ const (
 // send is one connection's turn.
 func (e *Engine) send(c *Conn) sendResult {
 	if !e.prepareHeader(c) {
-		if !c.unresolved {
-			c.unresolved = true
-			e.waiting = append(e.waiting, c)
-		}
+		e.waitForLink(c)
 		return sendDone
 	}
 	switch c.state {
@@ -86,6 +85,18 @@ func (e *Engine) send(c *Conn) sendResult {
 		c.ackNow = false
 	}
 	return r
+}
+
+// waitForLink lists c among the connections that wait for a link address. Those that have ended meanwhile make room first.
+func (e *Engine) waitForLink(c *Conn) {
+	if c.unresolved {
+		return
+	}
+	c.unresolved = true
+	if len(e.waiting) == cap(e.waiting) {
+		e.waiting = slices.DeleteFunc(e.waiting, func(c *Conn) bool { return c.state == Closed })
+	}
+	e.waiting = append(e.waiting, c)
 }
 
 // retryWaiting takes up connections that waited for a link address, when one has become known.

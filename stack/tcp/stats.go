@@ -14,6 +14,7 @@ type Stats struct {
 	Recoveries, Undos           uint64
 	LostSegs                    uint64
 	OutRsts                     uint64
+	ResetsLimited               uint64 // segments of no connection that got no reset, because there were too many
 	NoPorts                     uint64
 	PAWS                        uint64
 	BadOptions                  uint64
