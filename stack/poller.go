@@ -24,6 +24,7 @@ type Poller struct {
 	running bool
 	parked  atomic.Bool
 	wakeFD  int // eventfd
+	hold    hold
 	clock   Monotonic
 }
 
@@ -91,6 +92,7 @@ func (p *Poller) run() {
 			if len(*p.workers.Load()) == 0 {
 				p.running = false
 				unix.Close(p.wakeFD)
+				p.hold.end()
 				p.mu.Unlock()
 				return
 			}
@@ -108,6 +110,7 @@ func (p *Poller) run() {
 			}
 		}
 		now := ws[0].last()
+		p.hold.round(now)
 		if busy {
 			idleSince = now
 		} else if now.Sub(idleSince) > spinFor && p.sleep(ws, now) {
@@ -134,6 +137,7 @@ func (p *Poller) sleep(ws []*Worker, now plugins.Time) bool {
 	if until.Sub(now) < sleepAhead {
 		return false
 	}
+	p.hold.release()
 	p.parked.Store(true)
 	defer p.parked.Store(false)
 	idle := true
