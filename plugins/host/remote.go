@@ -3,7 +3,6 @@ package host
 import (
 	"fmt"
 	"sync/atomic"
-	"time"
 
 	"github.com/fastpath-tcp/fastpath/plugins"
 	"github.com/fastpath-tcp/fastpath/plugins/internal/link"
@@ -29,8 +28,8 @@ type Remote[E, C any] struct {
 	guard    guard
 	flows    flowTable[E]
 	now      plugins.Time
-	rang     plugins.Time // last time that the module was woken
-	settled  bool         // everything that the module was told is consumed, and its answers are read
+	rungAt   uint64 // what the module had consumed when it was woken last
+	settled  bool   // everything that the module was told is consumed, and its answers are read
 	lockstep bool
 
 	full   bool // the last call of Poll filled out, so the worker calls again
@@ -67,8 +66,7 @@ func newRemote[E, C any](sch *schema[E, C], seg link.Segment[E, C], bell *ring.B
 	}
 	return &Remote[E, C]{
 		schema: sch, events: ev, commands: cmd, host: seg.Host, module: seg.Module, bell: bell,
-		pushedAt: make([]plugins.Time, len(seg.Events)), guard: newGuard(g), lockstep: lockstep, notify: notify,
-		rang: plugins.Time(-gather),
+		pushedAt: make([]plugins.Time, len(seg.Events)), guard: newGuard(g), lockstep: lockstep, notify: notify, rungAt: ^uint64(0),
 	}, nil
 }
 
@@ -104,7 +102,7 @@ func (r *Remote[E, C]) Poll(now plugins.Time, in []E, out []C) int {
 		r.turn(now, len(in), len(out))
 	} else {
 		r.events.Publish()
-		r.wake(now)
+		r.wake()
 	}
 	// The module publishes answers and deadline before it says that it has consumed; read in the opposite order, "all
 	// consumed" means that all answers are here.
@@ -117,17 +115,14 @@ func (r *Remote[E, C]) Poll(now plugins.Time, in []E, out []C) int {
 	return n
 }
 
-// gather is how far apart the wake-ups of a parked module are at the least: it then finds a batch, and the worker pays for a system call
-// once per batch. A decision comes that much later, which is little beside a round trip that is worth deciding about.
-const gather = 100 * time.Microsecond
-
-// wake rings for a parked module that has events: at once after a pause, else when it is time or when many have gathered.
-func (r *Remote[E, C]) wake(now plugins.Time) {
-	outstanding := r.events.Next() - r.events.Consumed()
-	if outstanding == 0 || !r.events.Parked() || now.Sub(r.rang) < gather && outstanding < uint64(r.events.Cap()/8) {
+// wake rings for a parked module that has events, once until it has read some. One that has just had events dozes instead of
+// parking, and costs no system call.
+func (r *Remote[E, C]) wake() {
+	consumed := r.events.Consumed()
+	if consumed == r.events.Next() || consumed == r.rungAt || !r.events.Parked() {
 		return
 	}
-	r.rang = now
+	r.rungAt = consumed
 	r.wakes.Add(1)
 	r.bell.Ring()
 }
@@ -309,8 +304,6 @@ func (r *Remote[E, C]) Deadline() plugins.Time {
 		return r.now.Add(r.guard.step) // only to see it recover
 	case len(r.flows.closed) > 0 || len(r.flows.queue) > 0:
 		return r.now
-	case !r.settled && !r.lockstep && r.commands.Len() == 0 && r.events.Parked():
-		return max(r.rang.Add(gather), r.now) // it sleeps until then, and has said all it has to say
 	case !r.settled:
 		return r.now
 	}

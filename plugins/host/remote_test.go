@@ -404,30 +404,35 @@ func TestPollDoesNotAllocate(t *testing.T) {
 
 func seqRange(start, end uint32) seq.Range { return seq.Range{Start: start, End: end} }
 
-// A parked module is not woken again within the time that events are gathered in, unless many have come.
-func TestWakesGather(t *testing.T) {
+// A parked module is woken once until it has read something.
+func TestWakesOnce(t *testing.T) {
 	r := newRig(t, mustThird(t), 64, Guard{})
-	if !r.lane.Park() {
-		t.Fatal("nothing to do, and it does not park")
-	}
 	out := make([]cong.Decision, 4)
 	id := uint64(0)
-	poll := func(now plugins.Time, events int, wakes uint64) {
+	poll := func(events int, wakes uint64) {
 		t.Helper()
 		var in []cong.Sample
 		for range events {
 			id++
 			in = append(in, sample(0, id, cong.KindOpen))
 		}
-		r.Poll(now, in, out)
+		r.Poll(plugins.Time(id), in, out)
 		if n := r.Stats().Wakes; n != wakes {
-			t.Fatalf("at %d: woken %d times, want %d", now, n, wakes)
+			t.Fatalf("after %d events: woken %d times, want %d", id, n, wakes)
 		}
 	}
-	g := plugins.Time(gather)
-	poll(g, 1, 1)     // the first at once
-	poll(g+1, 1, 1)   // the next waits
-	poll(2*g-1, 0, 1) // still
-	poll(2*g, 0, 2)   // its time has come, without a further event
-	poll(2*g+1, 7, 3) // an eighth of the ring does not wait
+	park := func() {
+		t.Helper()
+		if !r.lane.Park() {
+			t.Fatal("nothing to do, and it does not park")
+		}
+	}
+	park()
+	poll(1, 1)
+	poll(7, 1) // it is waking up
+	r.lane.Unpark()
+	r.lane.Turn(100)
+	poll(0, 1)
+	park()
+	poll(1, 2) // for new events it is woken again
 }

@@ -145,8 +145,8 @@ type Config struct {
 	RunDir string
 	// Seed feeds the random draws of all modules.
 	Seed uint64
-	// Spin is how long a module that shares its processor looks for events before it parks. Default 2 µs: what comes later is
-	// gathered anyway.
+	// Spin is how long a module that shares its processor looks for events before it sleeps. Default 2 µs: what comes later
+	// is gathered.
 	Spin time.Duration
 	// Ring is the number of slots of each ring, a power of two. Default 4096.
 	Ring int

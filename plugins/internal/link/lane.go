@@ -16,6 +16,8 @@ type Lane interface {
 	Turn(now plugins.Time) (worked bool)
 	// Next is when Turn wants to run without an event.
 	Next() plugins.Time
+	// Prompt reports whether the host waits for each turn.
+	Prompt() bool
 	// Park prepares for waiting; it reports false if an event has arrived. Unpark ends it.
 	Park() bool
 	Unpark()
@@ -117,6 +119,8 @@ func (l *lane[E, C]) Next() plugins.Time {
 	}
 	return l.deadline
 }
+
+func (l *lane[E, C]) Prompt() bool { return l.lockstep }
 
 func (l *lane[E, C]) Park() bool {
 	if l.blocked {
