@@ -3,7 +3,6 @@ package docs
 import (
 	"bytes"
 	"fmt"
-	"go/build"
 	"go/format"
 	"maps"
 	"os"
@@ -13,6 +12,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -79,9 +79,15 @@ func TestPaths(t *testing.T) {
 
 // isStandard reports whether p is a package of the standard library.
 func isStandard(p string) bool {
-	st, err := os.Stat(filepath.Join(build.Default.GOROOT, "src", p))
+	st, err := os.Stat(filepath.Join(goroot(), "src", p))
 	return strings.Contains(p, "/") && err == nil && st.IsDir()
 }
+
+// goroot asks the go command: a test built with -trimpath does not know.
+var goroot = sync.OnceValue(func() string {
+	out, _ := exec.Command("go", "env", "GOROOT").Output()
+	return strings.TrimSpace(string(out))
+})
 
 // exists reports whether p names a file or directory of the tree. A pattern or a name without a directory may be anywhere.
 func exists(c *Code, p string) bool {
