@@ -8,20 +8,27 @@ import (
 	"github.com/fastpath-tcp/fastpath/stack/wire"
 )
 
-// Listen makes a listener on addr, which is an address of the stack or unspecified, with room for backlog connections that are not
-// accepted yet. Port 0 takes a free one.
+// Listen makes a listener with room for backlog connections that are not accepted yet, on an address of the stack, on 0.0.0.0 (any
+// of IPv4) or on "::" or the zero Addr (any of both families). Port 0 takes a free one.
 func (s *Stack) Listen(addr netip.AddrPort, backlog int) (*tcp.Listener, error) {
+	return s.listenOn(addr, backlog, false)
+}
+
+// ListenOnly6 is Listen for IPv6 alone: "::" means any IPv6 address (RFC 3493, 5.3).
+func (s *Stack) ListenOnly6(addr netip.AddrPort, backlog int) (*tcp.Listener, error) {
+	return s.listenOn(addr, backlog, true)
+}
+
+func (s *Stack) listenOn(addr netip.AddrPort, backlog int, only6 bool) (*tcp.Listener, error) {
 	a := wire.AddrFrom(addr.Addr())
-	if addr.Addr().IsUnspecified() || !addr.Addr().IsValid() {
-		a = wire.Addr{}
-	} else if _, ok := s.routes.Load().Local(a); !ok {
+	if !a.IsZero() && !s.routes.Load().Has(a) {
 		return nil, fmt.Errorf("stack: %v is no address of this stack", addr.Addr())
 	}
 	if addr.Port() != 0 {
-		return s.listen(a, addr.Port(), backlog)
+		return s.listen(a, addr.Port(), backlog, only6)
 	}
 	for p := uint16(ephemeral); p != 0; p++ {
-		if l, err := s.listen(a, p, backlog); err != tcp.PortInUse {
+		if l, err := s.listen(a, p, backlog, only6); err != tcp.PortInUse {
 			return l, err
 		}
 	}
@@ -31,8 +38,11 @@ func (s *Stack) Listen(addr netip.AddrPort, backlog int) (*tcp.Listener, error) 
 // ephemeral is the first port tried for a listener that does not care (RFC 6335, 6).
 const ephemeral = 49152
 
-func (s *Stack) listen(a wire.Addr, port uint16, backlog int) (*tcp.Listener, error) {
+func (s *Stack) listen(a wire.Addr, port uint16, backlog int, only6 bool) (*tcp.Listener, error) {
 	l := tcp.NewListener(a, port, backlog)
+	if only6 {
+		l.Only6()
+	}
 	var err error
 	done := 0
 	all := s.each(func(w *Worker) {
@@ -69,7 +79,7 @@ func (s *Stack) Connect(local, remote netip.AddrPort) (*tcp.Conn, error) {
 // ConnectWith is Connect with the modules that the connection is to have.
 func (s *Stack) ConnectWith(local, remote netip.AddrPort, modules tcp.Choice) (*tcp.Conn, error) {
 	k := tcp.Tuple{Remote: wire.AddrFrom(remote.Addr()), RemotePort: remote.Port(), LocalPort: local.Port()}
-	if !remote.Addr().Is4() && !remote.Addr().Is4In6() || remote.Port() == 0 {
+	if k.Remote.IsZero() || remote.Port() == 0 {
 		return nil, fmt.Errorf("stack: cannot connect to %v", remote)
 	}
 	routes := s.routes.Load()

@@ -16,6 +16,7 @@ import (
 type Table struct {
 	routes []route // longest prefix first, then lowest metric, then in the order they were added
 	addrs  []address
+	mtu6   int // of IPv6 packets, as a router says; 0: the port's
 }
 
 type route struct {
@@ -30,7 +31,18 @@ type address struct {
 	subnet    prefix
 	broadcast wire.Addr // zero if there is none
 	index     int
+	state     State
 }
+
+// State of an address (RFC 4862, 2).
+type State uint8
+
+// States.
+const (
+	Preferred  State = iota
+	Deprecated       // works, but is no source for new connections if there is another
+	Tentative        // being verified: nothing is sent from it or received at it
+)
 
 // prefix is an address prefix in the form of wire.Addr.
 type prefix struct {
@@ -61,6 +73,15 @@ func (p *prefix) contains(a *wire.Addr) bool {
 
 // AddAddr gives interface index the address p.Addr() and a route to its subnet.
 func (t *Table) AddAddr(index int, p netip.Prefix) error {
+	if err := t.AddOffLink(index, p, Preferred); err != nil {
+		return err
+	}
+	return t.AddRoute(p.Masked(), index, netip.Addr{}, 0)
+}
+
+// AddOffLink is AddAddr for an address in the given state, without a route: an IPv6 prefix is on link only if somebody says so (RFC
+// 5942, 4).
+func (t *Table) AddOffLink(index int, p netip.Prefix, state State) error {
 	a := p.Addr().Unmap()
 	if !p.IsValid() || a != p.Addr() || a.IsUnspecified() || a.IsMulticast() || a.Zone() != "" {
 		return fmt.Errorf("route: %v is no interface address", p)
@@ -69,10 +90,10 @@ func (t *Table) AddAddr(index int, p netip.Prefix) error {
 	if addr.IsBroadcast() {
 		return fmt.Errorf("route: %v is no interface address", p)
 	}
-	if _, ok := t.Local(addr); ok {
+	if t.Has(addr) {
 		return fmt.Errorf("route: address %v is there twice", a)
 	}
-	e := address{addr: addr, subnet: makePrefix(p), index: index}
+	e := address{addr: addr, subnet: makePrefix(p), index: index, state: state}
 	if a.Is4() && p.Bits() < 31 { // RFC 3021: no broadcast address with 31 bits
 		e.broadcast = lastAddr(e.subnet)
 		if addr == e.broadcast {
@@ -83,8 +104,14 @@ func (t *Table) AddAddr(index int, p netip.Prefix) error {
 		}
 	}
 	t.addrs = append(t.addrs, e)
-	return t.AddRoute(p.Masked(), index, netip.Addr{}, 0)
+	return nil
 }
+
+// SetMTU6 says how long IPv6 packets may be, if less than the port allows (RFC 4861, 6.3.4).
+func (t *Table) SetMTU6(n int) { t.mtu6 = n }
+
+// MTU6 is what SetMTU6 said; 0: nothing.
+func (t *Table) MTU6() int { return t.mtu6 }
 
 func lastAddr(p prefix) (a wire.Addr) {
 	binary.BigEndian.PutUint64(a[:], p.hi|^p.maskHi)
@@ -132,14 +159,33 @@ func (t *Table) Lookup(dst wire.Addr) (index int, nextHop wire.Addr, ok bool) {
 	return 0, wire.Addr{}, false
 }
 
-// Local reports whether a is an address of this host, and of which interface.
+// Local reports whether a is an address of this host that packets may come to, and of which interface.
 func (t *Table) Local(a wire.Addr) (index int, ok bool) {
 	for i := range t.addrs {
 		if t.addrs[i].addr == a {
-			return t.addrs[i].index, true
+			return t.addrs[i].index, t.addrs[i].state != Tentative
 		}
 	}
 	return 0, false
+}
+
+// Has reports whether a is an address of this host, though perhaps a tentative one.
+func (t *Table) Has(a wire.Addr) bool {
+	return slices.ContainsFunc(t.addrs, func(x address) bool { return x.addr == a })
+}
+
+// Tentative reports whether an address of a's family is still being verified.
+func (t *Table) Tentative(a wire.Addr) bool {
+	return slices.ContainsFunc(t.addrs, func(x address) bool { return x.state == Tentative && x.addr.Is4() == a.Is4() })
+}
+
+// InGroup reports whether this host is in the IPv6 multicast group g: that of all nodes, or of one of its addresses, tentative ones
+// included (RFC 4291, 2.8).
+func (t *Table) InGroup(g wire.Addr) bool {
+	if g == wire.AllNodes || g == wire.AllNodesHere {
+		return true
+	}
+	return g[1] == 2 && slices.ContainsFunc(t.addrs, func(x address) bool { return !x.addr.Is4() && x.addr.SolicitedNode() == g })
 }
 
 // IsBroadcast reports whether a is 255.255.255.255 or the broadcast address of one of our subnets. TCP answers neither
@@ -156,38 +202,11 @@ func (t *Table) IsBroadcast(a wire.Addr) bool {
 	return false
 }
 
-// Source returns the source address for packets to dst: the one whose subnet holds the next hop, else the first of that
-// interface, else the first of dst's IP version (RFC 1122, 3.3.4.3).
-func (t *Table) Source(dst wire.Addr) (src wire.Addr, ok bool) {
-	index, hop, ok := t.Lookup(dst)
-	if !ok {
-		return src, false
-	}
-	best := 0
-	for i := range t.addrs {
-		a := &t.addrs[i]
-		if a.addr.Is4() != dst.Is4() {
-			continue
-		}
-		score := 1
-		if a.index == index {
-			score = 2
-			if a.subnet.contains(&hop) {
-				score = 3 + a.subnet.bits
-			}
-		}
-		if score > best {
-			best, src = score, a.addr
-		}
-	}
-	return src, best > 0
-}
-
-// Addrs returns the addresses of interface index, in the order they were added.
+// Addrs returns the addresses of interface index that are not tentative, in the order they were added.
 func (t *Table) Addrs(index int) []wire.Addr {
 	var r []wire.Addr
 	for i := range t.addrs {
-		if t.addrs[i].index == index {
+		if t.addrs[i].index == index && t.addrs[i].state != Tentative {
 			r = append(r, t.addrs[i].addr)
 		}
 	}

@@ -10,9 +10,10 @@ import (
 )
 
 const (
-	tcpAt  = wire.EthLen + wire.IPv4Len // offset of the TCP header
-	hdrLen = tcpAt + wire.TCPLen        // length of the header template
-	tsLen  = 12                         // timestamps with their padding
+	tcpAt4 = wire.EthLen + wire.IPv4Len // offset of the TCP header
+	tcpAt6 = wire.EthLen + wire.IPv6Len
+	maxHdr = tcpAt6 + wire.TCPLen // length of the longest header template
+	tsLen  = 12                   // timestamps with their padding
 	ttl    = 64
 	// maxSACKLen is the length of the largest SACK option that we send.
 	maxSACKLen = 36
@@ -24,7 +25,8 @@ type header struct {
 	flow   plugins.Flow
 	ipSum  uint16 // of the template, folded
 	tcpSum uint16 // of the template and the pseudo-header, folded
-	b      [hdrLen]byte
+	tcpAt  uint8  // offset of the TCP header: tcpAt4 or tcpAt6
+	b      [maxHdr]byte
 }
 
 // numHeaders is how many headers an engine keeps; a flow's place is given by its slot.
@@ -40,20 +42,35 @@ func (e *Engine) prepareHeader(c *Conn) bool {
 	if h.flow == c.flow() && mac == wire.MAC(h.b[:6]) && h.tcpSum|h.ipSum != 0 {
 		return true
 	}
-	e.template(&h.b, &c.Tuple, mac)
-	h.flow = c.flow()
-	h.ipSum = reduce(wire.Sum(h.b[wire.EthLen:tcpAt], 0))
-	h.tcpSum = reduce(wire.Sum(h.b[tcpAt:], wire.PseudoSum(c.Tuple.Local, c.Tuple.Remote, wire.ProtoTCP, 0)))
+	at := e.template(&h.b, &c.Tuple, mac)
+	h.flow, h.tcpAt = c.flow(), uint8(at)
+	h.ipSum = reduce(wire.Sum(h.b[wire.EthLen:at], 0))
+	h.tcpSum = reduce(wire.Sum(h.b[at:at+wire.TCPLen], wire.PseudoSum(c.Tuple.Local, c.Tuple.Remote, wire.ProtoTCP, 0)))
 	return true
 }
 
-// template writes the headers that all segments of a flow share; lengths, ID, checksums, numbers, flags and window are 0.
-func (e *Engine) template(h *[hdrLen]byte, k *Tuple, mac wire.MAC) {
-	wire.PutEthernet(h[:], mac, e.env.MAC, wire.EtherTypeIPv4)
-	wire.PutIPv4(h[wire.EthLen:], k.Local, k.Remote, wire.ProtoTCP, 0, ttl, 0, 0)
-	binary.BigEndian.PutUint16(h[wire.EthLen+10:], 0)
-	wire.PutTCP(h[tcpAt:], &wire.TCP{SrcPort: k.LocalPort, DstPort: k.RemotePort}, wire.TCPLen)
-	binary.BigEndian.PutUint16(h[tcpAt+12:], 0)
+// template writes the headers that all segments of a flow share, and returns the offset of the TCP header; lengths, ID, checksums,
+// numbers, flags and window are 0.
+func (e *Engine) template(h *[maxHdr]byte, k *Tuple, mac wire.MAC) (at int) {
+	if k.Remote.Is4() {
+		at = tcpAt4
+		wire.PutEthernet(h[:], mac, e.env.MAC, wire.EtherTypeIPv4)
+		wire.PutIPv4(h[wire.EthLen:], k.Local, k.Remote, wire.ProtoTCP, 0, ttl, 0, 0)
+		binary.BigEndian.PutUint16(h[wire.EthLen+10:], 0)
+	} else {
+		at = tcpAt6
+		wire.PutEthernet(h[:], mac, e.env.MAC, wire.EtherTypeIPv6)
+		wire.PutIPv6(h[wire.EthLen:], k.Local, k.Remote, wire.ProtoTCP, 0, ttl, e.flowLabel(k), 0)
+	}
+	wire.PutTCP(h[at:], &wire.TCP{SrcPort: k.LocalPort, DstPort: k.RemotePort}, wire.TCPLen)
+	binary.BigEndian.PutUint16(h[at+12:], 0)
+	return at
+}
+
+// flowLabel is the IPv6 flow label of a connection: a keyed hash of its tuple, never 0 (RFC 6437, 3).
+func (e *Engine) flowLabel(k *Tuple) uint32 {
+	a, b, c, d, w := k.words()
+	return uint32(e.env.Keys.Timestamp.siphash(a, b, c, d, w, wire.ProtoTCP)%0xfffff) + 1
 }
 
 // reduce folds a sum to 16 bits, so that more can be added without overflow.
@@ -95,13 +112,18 @@ func (e *Engine) emit(c *Conn, sq uint32, flags uint16, off uint64, n uint32) bo
 		}
 	}
 	tcpLen := wire.TCPLen + len(opts) + int(n)
-	b.SetLen(tcpAt + tcpLen)
-	f := b.Bytes()
 	t := &e.headers[c.slot%numHeaders]
-	copy(f, t.b[:])
-	c.ipID++
-	binary.BigEndian.PutUint32(f[wire.EthLen+2:], uint32(wire.IPv4Len+tcpLen)<<16|uint32(c.ipID))
-	h := f[tcpAt:]
+	at := int(t.tcpAt)
+	b.SetLen(at + tcpLen)
+	f := b.Bytes()
+	copy(f[:at+wire.TCPLen], t.b[:at+wire.TCPLen])
+	if at == tcpAt4 {
+		c.ipID++
+		binary.BigEndian.PutUint32(f[wire.EthLen+2:], uint32(wire.IPv4Len+tcpLen)<<16|uint32(c.ipID))
+	} else {
+		binary.BigEndian.PutUint16(f[wire.EthLen+4:], uint16(tcpLen))
+	}
+	h := f[at:]
 	e.advertise(c)
 	binary.BigEndian.PutUint32(h[4:], sq)
 	binary.BigEndian.PutUint32(h[8:], c.rcvNxt)
@@ -116,20 +138,24 @@ func (e *Engine) emit(c *Conn, sq uint32, flags uint16, off uint64, n uint32) bo
 
 // finish copies the payload and completes the checksums in one pass, or leaves them to the port.
 func (e *Engine) finish(c *Conn, t *header, b *pmd.Buf, f, h, opts []byte, off uint64, n uint32) {
-	ip := f[wire.EthLen:]
 	tcpLen := wire.TCPLen + len(opts) + int(n)
 	sum := uint64(t.tcpSum) + uint64(tcpLen)
 	data := h[wire.TCPLen+len(opts):]
 	if e.env.Caps&pmd.TxCsum != 0 {
 		e.copyPayload(c, data, off, n)
-		b.Flags |= pmd.TxIPCsum | pmd.TxTCPCsum
-		b.L2Len, b.L3Len, b.L4Len = wire.EthLen, wire.IPv4Len, uint8(wire.TCPLen+len(opts))
+		b.Flags |= pmd.TxTCPCsum
+		if t.tcpAt == tcpAt4 {
+			b.Flags |= pmd.TxIPCsum
+		}
+		b.L2Len, b.L3Len, b.L4Len = wire.EthLen, t.tcpAt-wire.EthLen, uint8(wire.TCPLen+len(opts))
 		// The port adds everything but the pseudo-header.
 		ports := uint64(c.Tuple.LocalPort) + uint64(c.Tuple.RemotePort)
 		binary.BigEndian.PutUint16(h[wire.TCPChecksum:], ^wire.Fold(sum+2*0xffff-uint64(reduce(ports))))
 		return
 	}
-	binary.BigEndian.PutUint16(ip[10:], wire.Fold(uint64(t.ipSum)+uint64(wire.IPv4Len+tcpLen)+uint64(c.ipID)))
+	if t.tcpAt == tcpAt4 {
+		binary.BigEndian.PutUint16(f[wire.EthLen+10:], wire.Fold(uint64(t.ipSum)+uint64(wire.IPv4Len+tcpLen)+uint64(c.ipID)))
+	}
 	sum = wire.Sum(h[4:wire.TCPLen+len(opts)], sum)
 	if n > 0 {
 		var p [4][]byte

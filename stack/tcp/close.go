@@ -310,15 +310,19 @@ func (e *Engine) control(k *Tuple, sq, ack uint32, flags uint16, wnd uint16, opt
 		e.Stats.NoBuffers++
 		return false
 	}
-	var h [hdrLen]byte
-	e.template(&h, k, mac)
+	var h [maxHdr]byte
+	at := e.template(&h, k, mac)
 	n := wire.TCPLen + len(opts)
-	b.SetLen(tcpAt + n)
+	b.SetLen(at + n)
 	f := b.Bytes()
-	copy(f, h[:])
-	copy(f[hdrLen:], opts)
-	wire.PutIPv4(f[wire.EthLen:], k.Local, k.Remote, wire.ProtoTCP, 0, ttl, 0, wire.IPv4Len+n)
-	s := f[tcpAt:]
+	copy(f[:at], h[:])
+	copy(f[at+wire.TCPLen:], opts)
+	if at == tcpAt4 {
+		wire.PutIPv4(f[wire.EthLen:], k.Local, k.Remote, wire.ProtoTCP, 0, ttl, 0, wire.IPv4Len+n)
+	} else {
+		binary.BigEndian.PutUint16(f[wire.EthLen+4:], uint16(n))
+	}
+	s := f[at:]
 	wire.PutTCP(s, &wire.TCP{SrcPort: k.LocalPort, DstPort: k.RemotePort, Seq: sq, Ack: ack, Flags: flags, Window: wnd}, n)
 	binary.BigEndian.PutUint16(s[wire.TCPChecksum:], wire.Fold(wire.Sum(s, wire.PseudoSum(k.Local, k.Remote, wire.ProtoTCP, n))))
 	e.env.Fifo.Push(b)

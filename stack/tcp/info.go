@@ -50,7 +50,7 @@ var caNames = [...]string{"open", "disorder", "cwr", "recovery", "loss"}
 // Info returns a snapshot of c. Only the worker calls it.
 func (e *Engine) Info(c *Conn) Info {
 	i := Info{
-		Flow: c.flow(), ATO: c.ato, AdvMSS: uint32(e.ourMSS()), State: c.state.String(), Local: c.Tuple.LocalAddr(), Remote: c.Tuple.RemoteAddr(),
+		Flow: c.flow(), ATO: c.ato, AdvMSS: uint32(e.ourMSS(&c.Tuple)), State: c.state.String(), Local: c.Tuple.LocalAddr(), Remote: c.Tuple.RemoteAddr(),
 		RecvQueue: c.rcv.Tail() - c.rcv.Head(), SendQueue: c.snd.Tail() - c.snd.Head(),
 		SndScale: c.sndScale, RcvScale: c.rcvScale, Timestamps: c.tsOK, SACK: c.sackOK,
 		RTO: c.rto(), RTT: c.stat.srtt, RTTVar: time.Duration(c.stat.rttvar) * time.Microsecond, MinRTT: c.stat.minRTT,

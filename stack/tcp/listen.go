@@ -11,7 +11,8 @@ import (
 // Listener takes connections for one local address and port. All workers of a stack share it: each accepts the flows that come
 // to it.
 type Listener struct {
-	addr wire.Addr // zero: any
+	addr wire.Addr // zero: any; 0.0.0.0: any of IPv4
+	only bool      // an addr of zero means IPv6 only
 	port uint16
 	max  int
 
@@ -23,19 +24,24 @@ type Listener struct {
 	syns   atomic.Int32 // connections in SYN-RECEIVED
 }
 
-// NewListener makes a listener for addr (the zero Addr means any address of the host) with room for backlog connections that
-// are not accepted yet. Register it with every worker's engine.
+// NewListener makes a listener for addr (the zero Addr means any address of the host, 0.0.0.0 any of IPv4) with room for backlog
+// connections that are not accepted yet. Register it with every worker's engine.
 func NewListener(addr wire.Addr, port uint16, backlog int) *Listener {
 	return &Listener{addr: addr, port: port, max: max(backlog, 1)}
 }
 
-// Addr is the address that the listener was made for.
-func (l *Listener) Addr() netip.AddrPort {
-	a := netip.IPv4Unspecified()
-	if !l.addr.IsZero() {
-		a = l.addr.Netip()
+// Only6 makes a listener for any address one for IPv6 alone (RFC 3493, 5.3). Call it before the listener is registered.
+func (l *Listener) Only6() { l.only = true }
+
+// Addr is the address that the listener was made for; "::" means any, of both families.
+func (l *Listener) Addr() netip.AddrPort { return netip.AddrPortFrom(l.addr.Netip(), l.port) }
+
+// hears reports whether the listener is for any address of a family.
+func (l *Listener) hears(v4 bool) bool {
+	if v4 {
+		return l.addr.IsZero() && !l.only
 	}
-	return netip.AddrPortFrom(a, l.port)
+	return l.addr == wire.Addr{}
 }
 
 // TryAccept returns a connection, ErrWouldBlock, or Aborted after Close.
@@ -92,10 +98,14 @@ func (l *Listener) full() bool {
 	return l.closed || len(l.queue) >= l.max
 }
 
-// Listen registers l. It fails with PortInUse if another listener has the same address and port.
+// Listen registers l. It fails with PortInUse if another listener has the same address and port, or both are for any address of
+// the same family.
 func (e *Engine) Listen(l *Listener) error {
 	for _, o := range e.listeners {
-		if o.port == l.port && o.addr == l.addr {
+		if o.port != l.port {
+			continue
+		}
+		if o.addr == l.addr && !o.addr.IsZero() || o.hears(true) && l.hears(true) || o.hears(false) && l.hears(false) {
 			return PortInUse
 		}
 	}
@@ -127,7 +137,7 @@ func (e *Engine) listener(k *Tuple) (any *Listener) {
 		if l.addr == k.Local {
 			return l
 		}
-		if l.addr.IsZero() {
+		if l.hears(k.Local.Is4()) {
 			any = l
 		}
 	}

@@ -55,14 +55,28 @@ func (e *Engine) isn(k *Tuple) uint32 {
 	return uint32(e.env.Keys.ISN.siphash(a, b, c, d, w)) + uint32(e.now>>6)
 }
 
-// ourMSS is the segment size that we announce (RFC 9293, 3.7.1).
-func (e *Engine) ourMSS() uint16 { return uint16(e.cfg.MTU - wire.IPv4Len - wire.TCPLen) }
+// ourMSS is the segment size that we announce to the tuple's remote end (RFC 9293, 3.7.1). Over IPv6 MTUs beyond 64 KiB would need
+// jumbograms.
+func (e *Engine) ourMSS(k *Tuple) uint16 {
+	if k.Remote.Is4() {
+		return uint16(e.cfg.MTU - wire.IPv4Len - wire.TCPLen)
+	}
+	return uint16(e.cfg.MTU - wire.IPv6Len - wire.TCPLen)
+}
 
-// defaultMSS is the peer's segment size if it does not say (RFC 9293, MUST-15); minMSS what we use at least.
+// The peer's segment size if it does not say (RFC 9293, MUST-15), and what we use at least.
 const (
-	defaultMSS = 536
-	minMSS     = 88
+	defaultMSS4 = 536
+	defaultMSS6 = 1220
+	minMSS      = 88
 )
+
+func (k *Tuple) defaultMSS() uint32 {
+	if k.Remote.Is4() {
+		return defaultMSS4
+	}
+	return defaultMSS6
+}
 
 // scaleFor is the window shift for a receive buffer of n bytes (RFC 7323, 2.3).
 func scaleFor(n int) uint8 {
@@ -73,11 +87,11 @@ func scaleFor(n int) uint8 {
 func (e *Engine) learnSYN(c *Conn, t *wire.TCP, o *wire.Options) {
 	c.irs, c.rcvNxt = t.Seq, t.Seq+1
 	c.lastAckSent = c.rcvNxt
-	peer := uint32(defaultMSS)
+	peer := c.Tuple.defaultMSS()
 	if o.Set&wire.OptMSS != 0 {
 		peer = max(uint32(o.MSS), minMSS)
 	}
-	c.mss = min(peer, uint32(e.ourMSS()))
+	c.mss = min(peer, uint32(e.ourMSS(&c.Tuple)))
 	c.sackOK = o.Set&wire.OptSACKPerm != 0 && !e.cfg.NoSACK
 	if o.Set&wire.OptWScale != 0 && !e.cfg.NoWScale { // both ends must send it (RFC 7323, 2.2)
 		c.wsOK, c.sndScale, c.rcvScale = true, o.WScale, scaleFor(e.cfg.RecvBuffer)
@@ -90,7 +104,7 @@ func (e *Engine) learnSYN(c *Conn, t *wire.TCP, o *wire.Options) {
 	c.maxSndWnd = c.sndWnd
 	c.sndWl1 = t.Seq
 	c.rcvAdv = c.rcvNxt + min(c.rcvBuf, 0xffff)
-	c.rcvMSS = defaultMSS
+	c.rcvMSS = c.Tuple.defaultMSS()
 }
 
 // Connect opens a connection to the tuple's remote end. A LocalPort of 0 is chosen by the engine so that the peer's segments come
@@ -112,7 +126,7 @@ func (e *Engine) Connect(k Tuple) (*Conn, error) {
 	c.iss = e.isn(&k)
 	c.sndUna, c.sndNxt = c.iss, c.iss
 	c.rcvScale = scaleFor(e.cfg.RecvBuffer)
-	c.mss = uint32(e.ourMSS())
+	c.mss = uint32(e.ourMSS(&k))
 	c.ackNow = true
 	e.makeReady(c)
 	c.setTimer(timerState, e.now.Add(rtoInitial))
@@ -139,7 +153,7 @@ func (e *Engine) sendHandshake(c *Conn) sendResult {
 	if !c.ackNow {
 		return sendDone
 	}
-	o := wire.Options{Set: wire.OptMSS, MSS: e.ourMSS()}
+	o := wire.Options{Set: wire.OptMSS, MSS: e.ourMSS(&c.Tuple)}
 	flags, ack := wire.SYN, uint32(0)
 	wnd := uint16(min(c.rcvBuf, 0xffff))
 	passive := c.state == SynReceived

@@ -81,6 +81,7 @@ func (a Addr) IsLinkLocal() bool {
 // Groups of every IPv6 node and router on a link (RFC 4291, 2.7.1), and of those that hear MLDv2 reports (RFC 3810, 5.2.14).
 var (
 	AllNodes     = Addr{0: 0xff, 1: 2, 15: 1}
+	AllNodesHere = Addr{0: 0xff, 1: 1, 15: 1} // interface-local
 	AllRouters   = Addr{0: 0xff, 1: 2, 15: 2}
 	MLDv2Routers = Addr{0: 0xff, 1: 2, 15: 0x16}
 )
