@@ -109,6 +109,7 @@ type TCP struct {
 	MinRTO            Duration  `toml:"min_rto"`
 	MaxRTO            Duration  `toml:"max_rto"`
 	SYNRetries        int       `toml:"syn_retries"`
+	SYNCookies        string    `toml:"syn_cookies" one:"overflow off always"`
 	Retries           int       `toml:"retries"` // consecutive retransmission timeouts before a connection is given up
 	KeepAlive         bool      `toml:"keepalive"`
 	KeepAliveIdle     Duration  `toml:"keepalive_idle"`
@@ -261,7 +262,7 @@ func Default() *Config {
 		TCP: TCP{ // Linux 6.12's figures
 			SendBuffer: 4 * MiB, ReceiveBuffer: 6 * MiB, InitialWindow: 10,
 			DelayedACK: Duration(40 * time.Millisecond), MinRTO: Duration(200 * time.Millisecond), MaxRTO: Duration(120 * time.Second),
-			SYNRetries: 7, Retries: 15,
+			SYNRetries: 7, SYNCookies: "overflow", Retries: 15,
 			KeepAliveIdle: Duration(2 * time.Hour), KeepAliveInterval: Duration(75 * time.Second), KeepAliveProbes: 9,
 			TimeWait: Duration(time.Minute), FinWait: Duration(time.Minute), Backlog: 1024,
 			Ports: PortRange{Min: 32768, Max: 60999}, SACK: true, Timestamps: true, WindowScaling: true,

@@ -77,6 +77,10 @@ func (s *Stack) Conns() (all []tcp.Info) {
 			i.Worker = w.index
 			all = append(all, i)
 		})
+		w.engine.HalfOpens(func(i tcp.Info) {
+			i.Worker = w.index
+			all = append(all, i)
+		})
 	})
 	return all
 }

@@ -242,12 +242,16 @@ func (e *Engine) dropTimeWait(slot uint32) {
 
 // reset tells the peer that the connection is gone: at once, or when there is room, since nothing would send it again.
 func (e *Engine) reset(c *Conn) {
+	e.resetTuple(&c.Tuple, c.sndNxt, c.rcvNxt)
+}
+
+func (e *Engine) resetTuple(k *Tuple, sq, ack uint32) {
 	e.Stats.OutRsts++
 	if !e.room() && len(e.resets) < maxResets {
-		e.resets = append(e.resets, lateReset{c.Tuple, c.sndNxt, c.rcvNxt})
+		e.resets = append(e.resets, lateReset{*k, sq, ack})
 		return
 	}
-	e.control(&c.Tuple, c.sndNxt, c.rcvNxt, wire.RST|wire.ACK, 0, nil)
+	e.control(k, sq, ack, wire.RST|wire.ACK, 0, nil)
 }
 
 // lateReset is a reset that waits for room. Thousands of connections may be reset in one turn.
@@ -288,20 +292,13 @@ func (e *Engine) refuse(k *Tuple, t *wire.TCP) {
 		e.control(k, t.Ack, 0, wire.RST, 0, nil)
 		return
 	}
-	n := uint32(len(t.Payload))
-	if t.Flags&wire.SYN != 0 {
-		n++
-	}
-	if t.Flags&wire.FIN != 0 {
-		n++
-	}
-	e.control(k, 0, t.Seq+n, wire.RST|wire.ACK, 0, nil)
+	e.control(k, 0, t.Seq+t.SeqLen(), wire.RST|wire.ACK, 0, nil)
 }
 
 // control sends a segment without data. It returns false if there is no room, no buffer, or the link address is not known yet.
 func (e *Engine) control(k *Tuple, sq, ack uint32, flags uint16, wnd uint16, opts []byte) bool {
-	var ref neigh.Ref
-	mac, ok := e.env.Link.Resolve(&ref, k.Remote)
+	e.nextHop = neigh.Ref{}
+	mac, ok := e.env.Link.Resolve(&e.nextHop, k.Remote)
 	if !ok || e.env.Fifo.Room() == 0 {
 		return false
 	}

@@ -37,6 +37,7 @@ type Config struct {
 	PortHigh       uint16
 	MaxConns       int // default 1<<20
 	NoDelay        bool
+	SynCookies     SynCookies
 	NoSACK         bool // options that are neither offered nor taken up
 	NoTimestamps   bool
 	NoWScale       bool
@@ -98,17 +99,21 @@ type Link interface {
 }
 
 // Keys are the secrets of all workers of a stack: they are shared, so that a flow looks the same whichever worker it lands on.
-type Keys struct{ ISN, Port, Timestamp, Table Key }
+type Keys struct {
+	ISN, Port, Timestamp, Table Key
+	Cookie                      [2]Key // of SYN cookies
+}
 
 // NewKeys draws keys from r.
 func NewKeys(r *rand.Rand) Keys {
 	k := func() Key { return Key{r.Uint64(), r.Uint64()} }
-	return Keys{ISN: k(), Port: k(), Timestamp: k(), Table: k()}
+	return Keys{ISN: k(), Port: k(), Timestamp: k(), Table: k(), Cookie: [2]Key{k(), k()}}
 }
 
-// entry is a slot of the engine: a connection, a TIME-WAIT record, or free.
+// entry is a slot of the engine: a connection, a half-open one, a TIME-WAIT record, or free.
 type entry struct {
 	conn *Conn
+	half *halfOpen
 	tw   *timeWait
 	gen  uint32
 }
@@ -146,6 +151,8 @@ type Engine struct {
 	outs     outPool
 	headers  [numHeaders]header
 	twFree   []*timeWait
+	syn      synState
+	nextHop  neigh.Ref // scratch of control
 	resets   []lateReset
 	refusals bucket // resets for segments of no connection
 	portNext uint32
@@ -183,6 +190,8 @@ func (e *Engine) Input(p *wire.Packet, t *wire.TCP) {
 		e.noConnection(&key, t)
 	case s.conn != nil:
 		e.segment(s.conn, t)
+	case s.half != nil:
+		e.halfSegment(e.slotOf(&key), t)
 	default:
 		e.timeWaitSegment(s.tw, &key, t)
 	}
@@ -243,7 +252,7 @@ func (e *Engine) kicked(c *Conn, bits uint32) {
 
 // Busy reports whether the engine has work that a further turn could do at once.
 func (e *Engine) Busy() bool {
-	return e.ready.n > 0 && !e.fullStop || len(e.resets) > 0 || len(e.resuming) > 0 || e.mail.head.Load() != nil || e.untold()
+	return e.ready.n > 0 && !e.fullStop || e.syn.noRoom || len(e.resets) > 0 || len(e.resuming) > 0 || e.mail.head.Load() != nil || e.untold()
 }
 
 // untold reports whether modules have yet to be told of something: what Output sent starts timers.
@@ -251,7 +260,7 @@ func (e *Engine) untold() bool { return e.rtx.pending+e.cong.pending+e.pace.pend
 
 // Idle reports whether the stages have nothing to do at the turn's time, unless there is input.
 func (e *Engine) Idle() bool {
-	return e.ready.n == 0 && len(e.resuming) == 0 && e.mail.head.Load() == nil && !e.retry && (e.remotes == 0 || !e.changed()) && !e.untold() && e.Deadline() > e.now
+	return e.ready.n == 0 && !e.syn.noRoom && len(e.resuming) == 0 && e.mail.head.Load() == nil && !e.retry && (e.remotes == 0 || !e.changed()) && !e.untold() && e.Deadline() > e.now
 }
 
 // Kicked reports whether an application has left a message.
@@ -267,6 +276,9 @@ func (e *Engine) AbortAll() {
 				e.reset(en.conn)
 			}
 			e.destroy(en.conn, Aborted)
+		case en.half != nil:
+			e.resetTuple(&en.half.tuple, en.half.iss+1, en.half.peer.irs+1)
+			e.dropHalf(uint32(i))
 		case en.tw != nil:
 			e.dropTimeWait(uint32(i))
 		}
@@ -311,7 +323,7 @@ func (e *Engine) newSlot() (uint32, bool) {
 
 func (e *Engine) freeSlot(s uint32) {
 	e.wheel.Stop(s)
-	e.slots[s].conn, e.slots[s].tw = nil, nil
+	e.slots[s] = entry{gen: e.slots[s].gen}
 	e.slots[s].gen++
 	e.freeSlots = append(e.freeSlots, s)
 }

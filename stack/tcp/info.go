@@ -124,6 +124,20 @@ func (e *Engine) Conns(f func(*Conn)) {
 	}
 }
 
+// HalfOpens calls f for every connection in SYN-RECEIVED after a passive open, with what is known of it. Only the worker calls it.
+func (e *Engine) HalfOpens(f func(Info)) {
+	for i := range e.slots {
+		if en := &e.slots[i]; en.half != nil {
+			h := en.half
+			f(Info{
+				Flow: plugins.Flow{Slot: uint32(i), Gen: en.gen}, State: SynReceived.String(), Timestamps: h.peer.tsOK, SACK: h.peer.sackOK,
+				Local: h.tuple.LocalAddr(), Remote: h.tuple.RemoteAddr(), SndScale: h.peer.scale, PeerMSS: uint32(h.peer.mss),
+				Timer: "handshake", TimerIn: max(e.wheel.At(uint32(i)).Sub(e.now), 0), Backoff: h.retries, Age: e.now.Sub(h.at),
+			})
+		}
+	}
+}
+
 // TimeWaits calls f for every connection in TIME-WAIT, with what is still known of it: its place, state, addresses and timer. Only the
 // worker calls it.
 func (e *Engine) TimeWaits(f func(Info)) {

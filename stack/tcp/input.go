@@ -83,18 +83,9 @@ func (e *Engine) paws(c *Conn, o *wire.Options) bool {
 // acceptable is the first check, of the sequence number (RFC 9293, 3.10.7.4). It trims the segment to the window.
 func (e *Engine) acceptable(c *Conn, t *wire.TCP) bool {
 	wnd := c.rcvAdv - c.rcvNxt
-	n := uint32(len(t.Payload))
-	if t.Flags&wire.SYN != 0 {
-		n++
-	}
-	if t.Flags&wire.FIN != 0 {
-		n++
-	}
+	n := t.SeqLen()
 	end := t.Seq + n
-	// A segment that starts before RCV.NXT is acceptable if its last byte is not; one without data if it is at RCV.NXT or inside
-	// the window.
-	inside := seq.BeforeEq(t.Seq, c.rcvNxt) && (seq.After(end, c.rcvNxt) || n == 0 && t.Seq == c.rcvNxt) ||
-		seq.After(t.Seq, c.rcvNxt) && t.Seq-c.rcvNxt < wnd
+	inside := inWindow(t.Seq, n, c.rcvNxt, wnd)
 	if inside && wnd == 0 && n > 0 && len(t.Payload) > 0 {
 		inside = false // a zero window takes no text, but its ACK counts (RFC 9293, 3.10.7.4)
 		if t.Flags&(wire.RST|wire.SYN) == 0 && t.Flags&wire.ACK != 0 {

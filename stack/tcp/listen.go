@@ -5,11 +5,16 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/fastpath-tcp/fastpath/stack/mem"
 	"github.com/fastpath-tcp/fastpath/stack/wire"
 )
 
 // Listener takes connections for one local address and port. All workers of a stack share it: each accepts the flows that come
 // to it.
+//
+// The SYN queue holds as many half-open connections as the backlog says, at least 128. When it is full, SYNs are answered with cookies
+// (see SynCookies). The accept queue holds backlog connections. When it is full, SYNs and the last ACKs of handshakes are dropped:
+// both ends try again for as long as their retransmissions last.
 type Listener struct {
 	addr wire.Addr // zero: any; 0.0.0.0: any of IPv4
 	only bool      // an addr of zero means IPv6 only
@@ -21,7 +26,7 @@ type Listener struct {
 	mu     sync.Mutex
 	queue  []*Conn // established, not accepted yet
 	closed bool
-	syns   atomic.Int32 // connections in SYN-RECEIVED
+	syns   atomic.Int32 // the SYN queue: half-open connections
 }
 
 // NewListener makes a listener for addr (the zero Addr means any address of the host, 0.0.0.0 any of IPv4) with room for backlog
@@ -122,8 +127,11 @@ func (e *Engine) Unlisten(l *Listener) {
 		}
 	}
 	for i := range e.slots {
-		if c := e.slots[i].conn; c != nil && c.listener == l && c.state == SynReceived {
-			e.destroy(c, Aborted)
+		switch en := &e.slots[i]; {
+		case en.half != nil && en.half.listener == l:
+			e.dropHalf(uint32(i))
+		case en.conn != nil && en.conn.listener == l && en.conn.state == SynReceived:
+			e.destroy(en.conn, Aborted)
 		}
 	}
 }
@@ -149,38 +157,46 @@ func (e *Engine) listenSegment(l *Listener, k *Tuple, t *wire.TCP) {
 	switch {
 	case t.Flags&wire.RST != 0:
 	case t.Flags&wire.ACK != 0:
-		e.refuse(k, t)
+		if !e.cookieAck(l, k, t) {
+			e.refuse(k, t)
+		}
 	case t.Flags&wire.SYN != 0 && t.Flags&wire.FIN == 0:
 		e.passiveOpen(l, k, t, 0)
 	}
 }
 
-// passiveOpen answers a SYN. When the listener has as many half-open connections as its backlog, or its accept queue is full, the
-// SYN is dropped and the peer tries again.
+// passiveOpen answers a SYN. A full accept queue drops it: the peer tries again, when there may be room. A full SYN queue has it
+// answered by a cookie, or dropped if there are to be none.
 func (e *Engine) passiveOpen(l *Listener, k *Tuple, t *wire.TCP, minISS uint32) {
-	if int(l.syns.Load()) >= max(l.max, minSynBacklog) || l.full() {
-		e.Stats.SynDrops++
+	full := int(l.syns.Load()) >= max(l.max, minSynBacklog)
+	if full {
+		e.Stats.ReqQFull++
+	}
+	if l.full() {
+		e.Stats.ListenOverflows++
+		e.Stats.ListenDrops++
 		return
 	}
-	c := e.newConn(k)
-	if c == nil {
-		e.Stats.SynDrops++
+	if full && e.cfg.SynCookies == CookiesOff || e.env.Budget.Level() == mem.Full {
+		e.Stats.ListenDrops++
 		return
 	}
-	l.syns.Add(1)
-	c.listener = l
 	var o wire.Options
 	wire.ParseOptions(t.Opts, &o)
-	c.iss = e.isn(k)
-	if minISS != 0 {
-		c.iss = minISS
+	s := e.readSYN(k, t, &o)
+	if (full || e.cfg.SynCookies == CookiesAlways) && minISS == 0 {
+		e.sendCookie(k, &s)
+		return
 	}
-	c.sndUna, c.sndNxt = c.iss, c.iss
-	c.state = SynReceived
-	e.learnSYN(c, t, &o)
-	c.setTimer(timerState, e.now.Add(rtoInitial)) // also if the peer's link address is never found
-	c.ackNow = true
-	e.makeReady(c)
+	iss := minISS
+	if iss == 0 {
+		iss = e.isn(k)
+	}
+	if slot, ok := e.newHalf(l, k, &s, iss); ok {
+		e.sendSynAck(slot)
+	} else {
+		e.Stats.ListenDrops++
+	}
 }
 
 // minSynBacklog keeps small backlogs from refusing a burst of SYNs.

@@ -135,8 +135,8 @@ func TestFullMemory(t *testing.T) {
 	g := p.Flow(5001, 80)
 	g.Send("S 0:0(0) win 1000 <mss 1460>")
 	p.Done()
-	if s := p.Stats().TCP; s.SynDrops != 1 {
-		t.Errorf("%d SYN dropped", s.SynDrops)
+	if s := p.Stats().TCP; s.ListenDrops != 1 {
+		t.Errorf("%d SYN dropped", s.ListenDrops)
 	}
 	old := f.Info().RcvWnd
 	for range 30 {

@@ -18,10 +18,16 @@ func (e *Engine) newConn(k *Tuple) *Conn {
 	if !ok {
 		return nil
 	}
+	c := e.connIn(slot, k)
+	e.insert(slot)
+	return c
+}
+
+// connIn makes a connection in a slot.
+func (e *Engine) connIn(slot uint32, k *Tuple) *Conn {
 	c := &Conn{Tuple: *k, eng: e, slot: slot, gen: e.slots[slot].gen}
 	e.initConn(c)
 	e.slots[slot].conn = c
-	e.insert(slot)
 	return c
 }
 
@@ -42,11 +48,15 @@ func (e *Engine) initConn(c *Conn) {
 	if e.cfg.NoDelay {
 		c.opts.Store(OptNoDelay)
 	}
-	k := &c.Tuple
-	a, b, cc, d, w := k.words()
-	c.tsOffset = uint32(e.env.Keys.Timestamp.siphash(a, b, cc, d, w))
+	c.tsOffset = e.tsOffset(&c.Tuple)
 	c.ipID = uint16(c.tsOffset >> 7)
 	e.Stats.Conns++
+}
+
+// tsOffset is what a connection's timestamps are shifted by (RFC 7323, 5.4).
+func (e *Engine) tsOffset(k *Tuple) uint32 {
+	a, b, c, d, w := k.words()
+	return uint32(e.env.Keys.Timestamp.siphash(a, b, c, d, w))
 }
 
 // isn is the initial sequence number (RFC 6528, 3): a clock of 64 ns ticks and a keyed hash of the tuple.
@@ -83,26 +93,22 @@ func scaleFor(n int) uint8 {
 	return uint8(min(max(bits.Len(uint(n))-16, 0), wire.MaxWScale))
 }
 
-// learnSYN takes what the peer's SYN says.
-func (e *Engine) learnSYN(c *Conn, t *wire.TCP, o *wire.Options) {
-	c.irs, c.rcvNxt = t.Seq, t.Seq+1
+// learnSYN takes up what the peer's SYN says.
+func (e *Engine) learnSYN(c *Conn, s *synInfo) {
+	c.irs, c.rcvNxt = s.irs, s.irs+1
 	c.lastAckSent = c.rcvNxt
-	peer := c.Tuple.defaultMSS()
-	if o.Set&wire.OptMSS != 0 {
-		peer = max(uint32(o.MSS), minMSS)
+	c.mss = min(uint32(s.mss), uint32(e.ourMSS(&c.Tuple)))
+	c.sackOK = s.sackOK
+	if s.wsOK {
+		c.wsOK, c.sndScale, c.rcvScale = true, s.scale, scaleFor(e.cfg.RecvBuffer)
 	}
-	c.mss = min(peer, uint32(e.ourMSS(&c.Tuple)))
-	c.sackOK = o.Set&wire.OptSACKPerm != 0 && !e.cfg.NoSACK
-	if o.Set&wire.OptWScale != 0 && !e.cfg.NoWScale { // both ends must send it (RFC 7323, 2.2)
-		c.wsOK, c.sndScale, c.rcvScale = true, o.WScale, scaleFor(e.cfg.RecvBuffer)
-	}
-	if o.Set&wire.OptTS != 0 && !e.cfg.NoTimestamps {
-		c.tsOK, c.tsRecent, c.tsRecentAt = true, o.TSVal, e.now
+	if s.tsOK {
+		c.tsOK, c.tsRecent, c.tsRecentAt = true, s.tsVal, e.now
 		c.mss -= tsLen
 	}
-	c.sndWnd = uint32(t.Window) // never scaled in a SYN (RFC 7323, 2.2)
+	c.sndWnd = uint32(s.window)
 	c.maxSndWnd = c.sndWnd
-	c.sndWl1 = t.Seq
+	c.sndWl1 = s.irs
 	c.rcvAdv = c.rcvNxt + min(c.rcvBuf, 0xffff)
 	c.rcvMSS = c.Tuple.defaultMSS()
 }
@@ -233,7 +239,8 @@ func (e *Engine) synSent(c *Conn, t *wire.TCP, o *wire.Options) {
 		return
 	}
 	c.rcvScale = 0
-	e.learnSYN(c, t, o)
+	s := e.readSYN(&c.Tuple, t, o)
+	e.learnSYN(c, &s)
 	if !acks { // simultaneous open (RFC 9293, 3.5)
 		c.state = SynReceived
 		c.ackNow = true
@@ -252,7 +259,8 @@ func (e *Engine) synReceivedAck(c *Conn, t *wire.TCP) bool {
 		return false
 	}
 	if l := c.listener; l != nil && l.full() {
-		e.Stats.ListenOverflows++ // the SYN-ACK is sent again, and so the ACK
+		e.Stats.ListenOverflows++ // another worker has filled it: the SYN-ACK is sent again, and so the ACK
+		e.Stats.ListenDrops++
 		return false
 	}
 	c.sndUna = t.Ack
@@ -265,6 +273,7 @@ func (e *Engine) synReceivedAck(c *Conn, t *wire.TCP) bool {
 		e.Stats.PassiveOpens++
 		if !l.offer(c) {
 			e.Stats.ListenOverflows++
+			e.Stats.ListenDrops++
 			e.reset(c)
 			e.destroy(c, Aborted)
 			return false

@@ -451,8 +451,8 @@ func TestAcceptQueueOverflow(t *testing.T) {
 	d := p.Flow(5003, 80)
 	d.Send("S 0:0(0) win 1000 <mss 1460>") // no answer
 	p.Done()
-	if s := p.Stats().TCP; s.ListenOverflows != 1 || s.SynDrops != 1 {
-		t.Errorf("%d overflows, %d SYN drops, want 1 and 1", s.ListenOverflows, s.SynDrops)
+	if s := p.Stats().TCP; s.ListenOverflows != 2 || s.ListenDrops != 2 {
+		t.Errorf("%d overflows, %d drops, want 2 and 2", s.ListenOverflows, s.ListenDrops)
 	}
 	a.Accept(l)
 	c.ExpectAfter(time.Second, exact, "S. 0:0(0) ack 1") // the third end has lost nothing

@@ -101,6 +101,9 @@ func (e *Engine) waitForLink(c *Conn) {
 
 // retryWaiting takes up connections that waited for a link address, when one has become known.
 func (e *Engine) retryWaiting() {
+	if len(e.syn.acks) > 0 && (e.retry || e.syn.noRoom) {
+		e.retrySynAcks()
+	}
 	if !e.retry {
 		return
 	}

@@ -26,8 +26,13 @@ type Stats struct {
 	DSACKsSent, DSACKsRecv      uint64
 	ZeroWindowProbes            uint64
 	KeepaliveProbes             uint64
-	ListenOverflows             uint64
-	SynDrops                    uint64
+	SynRecvs                    uint64 // gauge: half-open connections
+	ReqQFull                    uint64 // SYNs that found the SYN queue full
+	ListenOverflows             uint64 // SYNs and last ACKs of handshakes that found the accept queue full
+	ListenDrops                 uint64 // SYNs and last ACKs of handshakes that were dropped, for whatever reason
+	SyncookiesSent              uint64
+	SyncookiesRecv              uint64 // acknowledgements of cookies
+	SyncookiesFailed            uint64 // acknowledgements that were none, while cookies were expected
 	RcvMemDrops                 uint64 // segments dropped for want of memory or out-of-order room
 	RcvPruned                   uint64 // times that out-of-order data was dropped to make room for the next bytes
 	SndMemWaits                 uint64 // times that a writer waited for memory

@@ -21,9 +21,12 @@ func (e *Engine) hash(k *Tuple) uint32 { return e.env.Keys.Table.quick(k) }
 
 // tuple returns the tuple of slot s.
 func (e *Engine) tuple(s uint32) *Tuple {
-	if en := &e.slots[s]; en.conn != nil {
+	switch en := &e.slots[s]; {
+	case en.conn != nil:
 		return &en.conn.Tuple
-	} else {
+	case en.half != nil:
+		return &en.half.tuple
+	default:
 		return &en.tw.tuple
 	}
 }

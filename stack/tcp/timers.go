@@ -28,6 +28,10 @@ func (e *Engine) Timers() {
 			e.dropTimeWait(slot)
 			continue
 		}
+		if en.half != nil {
+			e.halfExpired(slot)
+			continue
+		}
 		c := en.conn
 		if c == nil {
 			continue

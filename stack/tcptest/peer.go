@@ -325,3 +325,23 @@ func (p *Peer) Stats() stack.WorkerStats { return p.Stack.Stats()[0] }
 
 // StackPool is the pool of the stack's buffers.
 func (p *Peer) StackPool() *pmd.Pool { return p.Stack.Port().Queue(0).Pool() }
+
+// PeerPool is the pool of the peer's buffers.
+func (p *Peer) PeerPool() *pmd.Pool { return p.queue.Pool() }
+
+// Exchange sends frames, lets the stack react, and drops its answers; rx is room for them. Unlike SendFrame it keeps nothing, for
+// tests that count allocations.
+func (p *Peer) Exchange(tx, rx []*pmd.Buf) {
+	p.queue.Poll(tx, nil)
+	for p.Stack.Turn() {
+		for {
+			_, n := p.queue.Poll(nil, rx)
+			for _, b := range rx[:n] {
+				b.Free()
+			}
+			if n == 0 {
+				break
+			}
+		}
+	}
+}

@@ -31,6 +31,18 @@ type TCP struct {
 	Opts, Payload    []byte
 }
 
+// SeqLen is how many sequence numbers the segment takes (SEG.LEN of RFC 9293, 3.4).
+func (t *TCP) SeqLen() uint32 {
+	n := uint32(len(t.Payload))
+	if t.Flags&SYN != 0 {
+		n++
+	}
+	if t.Flags&FIN != 0 {
+		n++
+	}
+	return n
+}
+
 // ParseTCP parses p.Payload. csumDone says that the port verified the TCP checksum. t is undefined unless it returns DropNone.
 func ParseTCP(p *Packet, t *TCP, csumDone bool) Drop {
 	b := p.Payload

@@ -98,8 +98,12 @@ func tcpConfig(c *conf.TCP, mtu int) tcp.Config {
 		RetransTimeout: retransTimeout(c.Retries, c.MinRTO.D(), c.MaxRTO.D()),
 		KeepaliveIdle:  c.KeepAliveIdle.D(), KeepaliveEvery: c.KeepAliveInterval.D(), KeepaliveCount: c.KeepAliveProbes,
 		PortLow: c.Ports.Min, PortHigh: c.Ports.Max, NoSACK: !c.SACK, NoTimestamps: !c.Timestamps, NoWScale: !c.WindowScaling,
+		SynCookies: synCookies[c.SYNCookies],
 	}
 }
+
+// synCookies are the values of tcp.syn_cookies.
+var synCookies = map[string]tcp.SynCookies{"overflow": tcp.CookiesOverflow, "off": tcp.CookiesOff, "always": tcp.CookiesAlways}
 
 // retransTimeout is how long n retransmissions take that start at the smallest RTO: it doubles until it has reached the largest
 // (as Linux counts for net.ipv4.tcp_retries2).
