@@ -107,7 +107,7 @@ func badFrames(peer, his wire.MAC) []badFrame {
 		{"header longer than the packet", with(syn(), func(ip []byte) { ip[0] = 0x4f }), wire.DropIPHeader},
 		{"IP checksum", put(syn(), 14+10, 0xde, 0xad), wire.DropIPChecksum},
 		{"first fragment", with(syn(), func(ip []byte) { ip[6] = 0x20 }), wire.DropIPFragment},
-		{"later fragment", with(syn(), func(ip []byte) { ip[6], ip[7] = 0, 5 }), wire.DropIPFragment},
+		{"fragment that begins in the TCP header", with(syn(), func(ip []byte) { ip[6], ip[7] = 0, 1 }), wire.DropIPFragment},
 		{"source multicast", with(syn(), ipAddr(12, "224.0.0.1")), wire.DropIPSource},
 		{"source broadcast", with(syn(), ipAddr(12, "255.255.255.255")), wire.DropIPSource},
 		{"source directed broadcast", with(syn(), ipAddr(12, "10.0.0.255")), wire.DropIPSource},

@@ -13,13 +13,20 @@ func (w *Worker) icmpInput(p *wire.Packet) wire.Drop {
 	switch typ {
 	case wire.ICMPEcho: // RFC 1122, 3.2.2: the TOS of the request, without its ECN
 		h := ipHeader{src: p.Dst, dst: p.Src, proto: wire.ProtoICMP, tos: p.TOS &^ 3}
-		w.sendIP(&h, 4+len(body), func(l4 []byte) { wire.PutEchoReply(l4, body) })
+		w.sendEcho(&h, 4+len(body), func(l4 []byte) { wire.PutEchoReply(l4, body) })
 		w.Stats.EchoReplies++
 		return wire.DropNone
 	case wire.ICMPUnreachable, wire.ICMPTimeExceeded, wire.ICMPParamProblem:
 		return w.icmpErrorInput(body, typ, code)
 	}
 	return wire.DropICMPType
+}
+
+// sendEcho sends an answer that is as long as its request, which may have come in fragments (RFC 1122, 3.2.2.6; RFC 4443, 4.2).
+func (w *Worker) sendEcho(h *ipHeader, n int, fill func(l4 []byte)) {
+	if w.sendIP(h, n, fill) == packetTooLong {
+		w.sendFragments(h, w.stack.mtu, n, fill)
+	}
 }
 
 // icmpErrorInput gives an ICMP error of either family to the connection whose packet it quotes.

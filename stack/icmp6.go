@@ -10,7 +10,7 @@ func (w *Worker) icmp6Input(p *wire.Packet) wire.Drop {
 	switch typ {
 	case wire.ICMP6Echo: // RFC 4443, 4.2
 		h := ipHeader{src: p.Dst, dst: p.Src, proto: wire.ProtoICMPv6, tos: p.TOS &^ 3, flow: p.Flow}
-		w.sendIP(&h, 4+len(body), func(l4 []byte) { wire.PutICMP6(l4, h.src, h.dst, wire.ICMP6EchoReply, 0, body) })
+		w.sendEcho(&h, 4+len(body), func(l4 []byte) { wire.PutICMP6(l4, h.src, h.dst, wire.ICMP6EchoReply, 0, body) })
 		w.Stats.EchoReplies++
 		return wire.DropNone
 	case wire.ICMP6Unreachable, wire.ICMP6PacketTooBig, wire.ICMP6TimeExceeded, wire.ICMP6ParamProblem:

@@ -3,6 +3,7 @@ package stack
 import (
 	"time"
 
+	"github.com/fastpath-tcp/fastpath/stack/frag"
 	"github.com/fastpath-tcp/fastpath/stack/mem"
 	"github.com/fastpath-tcp/fastpath/stack/neigh"
 	"github.com/fastpath-tcp/fastpath/stack/tcp"
@@ -38,6 +39,7 @@ type WorkerStats struct {
 	TCP           tcp.Stats
 	L3            L3Stats
 	Neigh         neigh.Stats
+	Frag          frag.Stats
 	Busy, Idle    uint64 // turns with and without work
 	Parks         uint64 // times that it slept
 	Parked        time.Duration
@@ -53,7 +55,7 @@ type WorkerStats struct {
 func (s *Stack) Stats() (all []WorkerStats) {
 	s.each(func(w *Worker) {
 		st := WorkerStats{
-			Index: w.index, Queue: -1, Core: -1, TCP: w.engine.Stats, L3: w.Stats, Neigh: w.neigh.Stats(),
+			Index: w.index, Queue: -1, Core: -1, TCP: w.engine.Stats, L3: w.Stats, Neigh: w.neigh.Stats(), Frag: w.frags.Stats(),
 			Busy: w.turns.busy, Idle: w.turns.idle, Parks: w.turns.parks, Parked: w.turns.parked, Turn: w.turns.turn, Gap: w.turns.gap,
 			PoolFree: w.pool.Free(), PoolLen: w.pool.Len(), FramesWaiting: w.fifo.Len(),
 		}

@@ -29,6 +29,10 @@ func (w *Worker) receive(b *pmd.Buf) {
 		w.drop(b, d)
 		return
 	}
+	if d := w.filtered(&p); d != wire.DropNone {
+		w.drop(b, d)
+		return
+	}
 	if len(w.stack.workers) > 1 {
 		switch to := w.stack.steer.frame(b, &p); {
 		case to == everyWorker:
@@ -94,9 +98,6 @@ func (w *Worker) tcpInput(b *pmd.Buf, p *wire.Packet) wire.Drop {
 	w.engine.Input(p, &t)
 	return wire.DropNone
 }
-
-// fragment takes a part of a packet. Nothing is put together yet.
-func (w *Worker) fragment(*pmd.Buf, *wire.Packet) wire.Drop { return wire.DropIPFragment }
 
 // unreachable tells the source of p that its protocol (wire.ICMPProtoUnreachable) or port (wire.ICMPPortUnreachable) is not there.
 func (w *Worker) unreachable(p *wire.Packet, code uint8) {

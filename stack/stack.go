@@ -20,6 +20,8 @@ import (
 	"github.com/fastpath-tcp/fastpath/plugins"
 	"github.com/fastpath-tcp/fastpath/plugins/builtin"
 	"github.com/fastpath-tcp/fastpath/pmd"
+	"github.com/fastpath-tcp/fastpath/stack/filter"
+	"github.com/fastpath-tcp/fastpath/stack/frag"
 	"github.com/fastpath-tcp/fastpath/stack/mem"
 	"github.com/fastpath-tcp/fastpath/stack/neigh"
 	"github.com/fastpath-tcp/fastpath/stack/route"
@@ -61,11 +63,13 @@ type Config struct {
 	Workers []WorkerConfig // default: one adaptive worker
 	Modules [plugins.NumKinds]ModuleConfig
 	TCP     tcp.Config
-	Budget  *mem.Budget // memory limits; default: none
-	Arena   *mem.Arena  // default: a new one on Budget; stacks of a process may share one
-	Clock   Clock       // default: Monotonic. With another clock the caller runs Turn
-	Poller  *Poller     // default: DefaultPoller
-	Seed    uint64      // of keys and random draws; 0: random. Give it only to make a simulation repeatable
+	Filter  *filter.Table // packet filter; default: none
+	Frag    frag.Config   // limits of reassembly, per worker; its Budget is this stack's
+	Budget  *mem.Budget   // memory limits; default: none
+	Arena   *mem.Arena    // default: a new one on Budget; stacks of a process may share one
+	Clock   Clock         // default: Monotonic. With another clock the caller runs Turn
+	Poller  *Poller       // default: DefaultPoller
+	Seed    uint64        // of keys and random draws; 0: random. Give it only to make a simulation repeatable
 	Log     *slog.Logger
 }
 
@@ -80,6 +84,7 @@ type Stack struct {
 	steer    *steering
 	arena    *mem.Arena
 	budget   *mem.Budget
+	fragIDs  *frag.IDs
 	clock    Clock
 	manual   bool
 	realTime bool
@@ -188,6 +193,11 @@ func (s *Stack) makeWorkers() error {
 	}
 	rng := rand.New(rand.NewPCG(seed, 0x66617374))
 	keys := tcp.NewKeys(rng)
+	var secret [32]byte
+	for i := range secret {
+		secret[i] = byte(rng.Uint32())
+	}
+	s.fragIDs = frag.NewIDs(secret)
 	now := s.clock.Now()
 	for i, wc := range s.cfg.Workers {
 		w := &Worker{index: i, stack: s, clock: s.clock, now: now, core: wc.Core, spins: wc.Poll == Spin, done: make(chan struct{})}
@@ -206,6 +216,10 @@ func (s *Stack) makeWorkers() error {
 		w.fifo = pmd.NewFifo(fifoDepth)
 		w.routes = s.routes.Load()
 		w.out = make([]chain, len(s.cfg.Workers))
+		w.filter.Use(s.cfg.Filter)
+		fc := s.cfg.Frag
+		fc.Budget = s.budget
+		w.frags = frag.New(fc)
 		w.neigh = neigh.New(neigh.Config{MAC: s.mac, Seed: rng.Uint64()}, now)
 		for _, p := range s.cfg.Addrs {
 			w.neigh.AddLocal(wire.AddrFrom(p.Addr()), i == 0, now)

@@ -7,6 +7,8 @@ import (
 
 	"github.com/fastpath-tcp/fastpath/plugins"
 	"github.com/fastpath-tcp/fastpath/pmd"
+	"github.com/fastpath-tcp/fastpath/stack/filter"
+	"github.com/fastpath-tcp/fastpath/stack/frag"
 	"github.com/fastpath-tcp/fastpath/stack/neigh"
 	"github.com/fastpath-tcp/fastpath/stack/route"
 	"github.com/fastpath-tcp/fastpath/stack/tcp"
@@ -42,6 +44,11 @@ type Worker struct {
 	nextICMP plugins.Time // earliest time of the next ICMP error
 	ipID     uint16       // of the last packet that routers may fragment
 	asked    bool         // a lookup has made an entry whose request is due
+
+	filter filter.Filter
+	frags  *frag.Reassembler
+	whole  pmd.Buf      // stands for the frame of a reassembled packet: nothing of it was verified by the port
+	wholes atomic.Int64 // bytes of reassembled packets that others have given to this worker and that wait
 
 	out    []chain // per worker: frames of this turn that belong to it
 	inbox  frameStack
@@ -136,6 +143,7 @@ func (w *Worker) turn() bool {
 	w.engine.Modules()
 	w.engine.Output()
 	w.arp()
+	w.expireFrags()
 	if w.queue == nil && w.handOver() {
 		moved = true
 	}
@@ -152,7 +160,7 @@ func (w *Worker) turn() bool {
 // idle reports whether no stage of this turn has anything to do.
 func (w *Worker) idle() bool {
 	return w.engine.Idle() && !w.hasDo.Load() && w.inbox.empty() && w.txbox.empty() && w.txWait == nil && w.fifo.Len() == 0 &&
-		!w.asked && w.neigh.Deadline() > w.now
+		!w.asked && w.neigh.Deadline() > w.now && w.frags.Deadline() > w.now
 }
 
 // last is the time of the worker's last turn.
@@ -163,7 +171,7 @@ func (w *Worker) deadline() plugins.Time {
 	if w.pending() {
 		return w.now
 	}
-	return min(w.engine.Deadline(), w.neigh.Deadline())
+	return min(w.engine.Deadline(), w.neigh.Deadline(), w.frags.Deadline())
 }
 
 // pending reports whether there is work now.
@@ -278,6 +286,7 @@ func (w *Worker) finish() {
 		w.free(b)
 	}
 	w.freeChain(w.neigh.Drain())
+	w.frags.Close()
 	w.freeChain(w.txWait)
 	w.txWait = nil
 	w.freeChain(w.inbox.take())

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"errors"
+	"sync/atomic"
 
 	"github.com/fastpath-tcp/fastpath/stack/wire"
 )
@@ -151,10 +152,11 @@ func perFragment(packet []byte) (hdr, nextAt int, ok bool) {
 }
 
 // IDs chooses identifications: unpredictable for those off the path, and not repeated soon for the same addresses and protocol
-// (RFC 6864, 4.3; RFC 7739, 5.3: a keyed hash plus one of many counters, which another keyed hash chooses).
+// (RFC 6864, 4.3; RFC 7739, 5.3: a keyed hash plus one of many counters, which another keyed hash chooses). It may be used by several
+// goroutines.
 type IDs struct {
 	secret [32]byte
-	table  [1024]uint32
+	table  [1024]atomic.Uint32
 }
 
 // NewIDs returns IDs that follow from secret, which nobody else may know.
@@ -165,7 +167,7 @@ func NewIDs(secret [32]byte) *IDs {
 		copy(b[:], secret[:])
 		binary.BigEndian.PutUint32(b[32:], uint32(j))
 		h := sha256.Sum256(b[:])
-		i.table[j] = binary.BigEndian.Uint32(h[:])
+		i.table[j].Store(binary.BigEndian.Uint32(h[:]))
 	}
 	return i
 }
@@ -178,7 +180,5 @@ func (i *IDs) Next(src, dst wire.Addr, proto uint8) uint32 {
 	copy(b[48:], dst[:])
 	b[64] = proto
 	h := sha256.Sum256(b[:])
-	n := &i.table[binary.BigEndian.Uint32(h[4:])%uint32(len(i.table))]
-	*n++
-	return binary.BigEndian.Uint32(h[:]) + *n
+	return binary.BigEndian.Uint32(h[:]) + i.table[binary.BigEndian.Uint32(h[4:])%uint32(len(i.table))].Add(1)
 }

@@ -207,6 +207,11 @@ func (e *Engine) noConnection(key *Tuple, t *wire.TCP) {
 	e.refuse(key, t)
 }
 
+// Refuse answers a segment as if nobody had anything to do with it (RFC 9293, 3.10.7.1).
+func (e *Engine) Refuse(p *wire.Packet, t *wire.TCP) {
+	e.refuse(&Tuple{Local: p.Dst, Remote: p.Src, LocalPort: t.DstPort, RemotePort: t.SrcPort}, t)
+}
+
 // Mailbox takes up what applications asked for.
 func (e *Engine) Mailbox() {
 	for c := e.mail.take(); c != nil; {

@@ -32,6 +32,7 @@ const (
 	DropIPv6Chain                // more extension headers or options than anybody needs
 	DropIPv6NoNext               // nothing behind the headers (RFC 8200, 4.7)
 	DropNDInvalid                // a neighbour discovery message that RFC 4861 calls invalid
+	DropFilter                   // the packet filter
 	NumDrops
 )
 
@@ -39,7 +40,7 @@ var dropNames = [NumDrops]string{
 	"none", "runt", "ether_type", "vlan", "ip_short", "ip_version", "ip_header", "ip_checksum", "ip_fragment",
 	"ip_source", "ip_dest", "ip_proto", "tcp_short", "tcp_offset", "tcp_checksum", "icmp_short", "icmp_checksum", "icmp_type",
 	"arp_short", "arp_type", "port_checksum",
-	"ipv6_header", "ipv6_option", "ipv6_routing", "ipv6_chain", "ipv6_no_next", "nd_invalid",
+	"ipv6_header", "ipv6_option", "ipv6_routing", "ipv6_chain", "ipv6_no_next", "nd_invalid", "filter",
 }
 
 // String is the name of d's counter.

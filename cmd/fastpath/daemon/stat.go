@@ -11,6 +11,7 @@ import (
 	"github.com/fastpath-tcp/fastpath/cmd/fastpath/control"
 	"github.com/fastpath-tcp/fastpath/pmd"
 	"github.com/fastpath-tcp/fastpath/stack"
+	"github.com/fastpath-tcp/fastpath/stack/frag"
 	"github.com/fastpath-tcp/fastpath/stack/tcp"
 	"github.com/fastpath-tcp/fastpath/stack/wire"
 )
@@ -155,6 +156,16 @@ func count(r *control.StatReply, w *stack.WorkerStats) {
 	} {
 		r.Counters[c.name] += c.value
 	}
+	f := &w.Frag
+	for d := frag.None + 1; d < frag.NumDrops; d++ {
+		r.Counters["frag_drop_"+d.String()] += f.Drops[d]
+	}
+	r.Counters["frag_fragments"] += f.Fragments
+	r.Counters["frag_whole"] += f.Whole
+	r.Counters["frag_timed_out"] += f.TimedOut
+	r.Counters["frag_evicted"] += f.Evicted
+	r.Gauges["frag_datagrams"] += uint64(f.Datagrams)
+	r.Gauges["frag_bytes"] += uint64(f.Bytes)
 	r.Gauges["arp_entries"] += uint64(n.Entries)
 	r.Gauges["frames_waiting"] += uint64(w.FramesWaiting)
 }
