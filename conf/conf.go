@@ -102,8 +102,9 @@ func (m Memory) GC() (percent int, limit int64) { return 400, int64(m.Heap) }
 
 // TCP is [tcp]: defaults of all connections.
 type TCP struct {
-	SendBuffer        Size      `toml:"send_buffer"`    // maximum per connection
-	ReceiveBuffer     Size      `toml:"receive_buffer"` // maximum per connection
+	SendBuffer        Size      `toml:"send_buffer"`    // what a connection's may grow to
+	ReceiveBuffer     Size      `toml:"receive_buffer"` // what a connection's may grow to
+	ReceiveStart      Size      `toml:"receive_start"`  // receive buffer of a new connection
 	InitialWindow     int       `toml:"initial_window"` // segments (RFC 6928)
 	DelayedACK        Duration  `toml:"delayed_ack"`
 	MinRTO            Duration  `toml:"min_rto"`
@@ -259,8 +260,8 @@ func Default() *Config {
 	return &Config{
 		DPDK:   DPDK{Hugepages: "auto", FilePrefix: "fastpath"},
 		Memory: Memory{Low: 256 * MiB, Pressure: 384 * MiB, High: 512 * MiB, Heap: 256 * MiB},
-		TCP: TCP{ // Linux 6.12's figures
-			SendBuffer: 4 * MiB, ReceiveBuffer: 6 * MiB, InitialWindow: 10,
+		TCP: TCP{ // Linux 6.12's figures, but for the largest buffers
+			SendBuffer: 512 * MiB, ReceiveBuffer: 512 * MiB, ReceiveStart: 64 * KiB, InitialWindow: 10,
 			DelayedACK: Duration(40 * time.Millisecond), MinRTO: Duration(200 * time.Millisecond), MaxRTO: Duration(120 * time.Second),
 			SYNRetries: 7, SYNCookies: "overflow", Retries: 15,
 			KeepAliveIdle: Duration(2 * time.Hour), KeepAliveInterval: Duration(75 * time.Second), KeepAliveProbes: 9,

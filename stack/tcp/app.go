@@ -75,6 +75,7 @@ type App struct {
 	// DeadlineChanged.
 	RdDeadline, WrDeadline atomic.Int64
 	rateLimit              atomic.Uint64
+	tune                   atomic.Pointer[Tuning] // nil: nothing was set
 }
 
 // Option bits of a Conn.

@@ -6,6 +6,7 @@ import (
 	"github.com/fastpath-tcp/fastpath/cong"
 	"github.com/fastpath-tcp/fastpath/plugins"
 	"github.com/fastpath-tcp/fastpath/plugins/pace"
+	"github.com/fastpath-tcp/fastpath/stack/mem"
 	"github.com/fastpath-tcp/fastpath/stack/neigh"
 	"github.com/fastpath-tcp/fastpath/stack/stream"
 )
@@ -58,8 +59,8 @@ type Conn struct {
 	App
 
 	Tuple Tuple
-	eng   *Engine
 	slot  uint32
+	eng   *Engine
 	gen   uint32
 	state State
 
@@ -78,8 +79,8 @@ type Conn struct {
 	sndWnd, maxSndWnd   uint32
 	sndWl1              uint32
 	sndSml              uint32 // end of the last segment sent below the MSS (Minshall)
-	unaOff              uint64
 	mss                 uint32 // payload of a full segment
+	unaOff              uint64
 	ipID                uint16
 	finQueued, finSent  bool
 	ackNow              bool
@@ -94,20 +95,23 @@ type Conn struct {
 
 	// Receive side. rcvNxt stands for stream offset rcvOff.
 	irs, rcvNxt, rcvAdv uint32 // rcvAdv: right edge that the peer was told
+	rcvBuf              uint32 // bytes that may wait for the reader, or be missing in between
 	rcvOff              uint64
-	rcvBuf              uint32
-	rcvMSS              uint32 // largest segment seen lately
+	rcvTune             *rcvTune // sizes rcvBuf; nil until enough has come
+	rcvMSS              uint32   // largest segment seen lately
 	lastAckSent         uint32
 	tsRecent            uint32
 	tsRecentAt          plugins.Time
 	ackPend             uint32 // bytes received and not acknowledged yet
+	maxAcked            uint32 // payload of the largest segment that the peer has acknowledged (RFC 5927, 7.2)
 	lastData            plugins.Time
 	ato                 time.Duration
 	ooo                 stream.Ranges
 	dsackLo, dsackHi    uint32 // duplicate to report once; equal if none
 	finSeq              uint32 // sequence number of the peer's FIN
-	finSeen             bool   // the peer's FIN was received, in order or not
-	finRcvd             bool   // ... and everything before it
+	tsOffset            uint32
+	finSeen             bool // the peer's FIN was received, in order or not
+	finRcvd             bool // ... and everything before it
 	quickAcks           uint8
 	pingpong            bool
 	newData             bool // bytes arrived in this turn that the reader has not been told of
@@ -128,17 +132,17 @@ type Conn struct {
 	appLimited         uint64 // delivered count up to which rate samples are application-limited; 0: not
 	cwrEnd             uint32
 	cwndSeq, maxFlight uint32
+	replaySeq          uint32 // log entries below have been sent
 	barrier            uint64 // id of the last RTO, recovery entry, undo or swap: decisions older than it are dropped
 	pacedSRTT          uint32 // µs, that pace was last told
 	tsoGoal            uint32 // bytes per burst that cong would like; 0: none
 	burst              burst
-	replaySeq          uint32 // log entries below have been sent
 	lastEvent          uint64 // id of the last rtx event
-	ackIdx             int32  // index+1 of this turn's mergeable Ack event
 	aux                [3]uint64
 
 	out        *outstanding // what is in flight; nothing if idle
 	txID       uint32
+	ackIdx     int32 // index+1 of this turn's mergeable Ack event
 	stat       stat
 	stallSince plugins.Time // first RTO, or first probe of a closed window, without an answer; 0: none
 
@@ -147,17 +151,31 @@ type Conn struct {
 	listener *Listener
 	neigh    neigh.Ref
 
-	tsOffset   uint32
 	nextAnswer plugins.Time // limits answers to unacceptable segments
 
 	openedAt   plugins.Time
 	lastSend   plugins.Time
-	busySince  plugins.Time
+	chronoAt   plugins.Time // since when it is what chrono says
 	count      Counts
-	orphan     bool // the application has closed it
-	starved    bool // its writer found no memory
+	x          *extra // what few connections need; nil for the others
+	orphan     bool   // the application has closed it
+	starved    bool   // its writer found no memory
 	unresolved bool
+	chrono     chrono
 	softErr    Errno
+}
+
+// extra is what few connections need.
+type extra struct {
+	rwndLimited, sndbufLimited time.Duration // see chrono
+}
+
+// more returns c's extra, which it makes if there is none.
+func (c *Conn) more() *extra {
+	if c.x == nil {
+		c.x = new(extra)
+	}
+	return c.x
 }
 
 // stat is what the rtx module last said of the flow.
@@ -214,9 +232,13 @@ func (c *Conn) setCwnd(cwnd uint32) {
 // so that it is still warm when it is sent. A window beyond twice of what is ever in flight does not count: something else limits
 // the flow.
 func (c *Conn) sizeSendBuffer() {
-	if c.opts.Load()&optFixedSendBuffer == 0 {
-		used := min(uint64(c.cwnd), 2*uint64(c.maxFlight))
-		c.sndLimit.Store(min(max(2*used, minSendBuffer), uint64(c.eng.cfg.SendBuffer)))
+	if c.opts.Load()&optFixedSendBuffer != 0 {
+		return
+	}
+	used := min(uint64(c.cwnd), 2*uint64(c.maxFlight))
+	limit := min(max(2*used, minSendBuffer), uint64(c.eng.cfg.SendBuffer))
+	if old := c.sndLimit.Load(); limit < old || c.eng.env.Budget.Level() < mem.Pressure { // under pressure buffers do not grow
+		c.sndLimit.Store(limit)
 	}
 }
 

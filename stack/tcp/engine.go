@@ -21,8 +21,9 @@ import (
 // Config are the engine's settings. The zero value of a field means its default.
 type Config struct {
 	MTU            int           // of the interface; default 1500
-	RecvBuffer     int           // bytes a connection may hold for its reader; default 4 MiB
-	SendBuffer     int           // bytes a connection may hold for its writer; default 4 MiB
+	RecvBuffer     int           // bytes that a connection's receive buffer may grow to; default 512 MiB, most 1 GiB - 16 KiB
+	RecvStart      int           // bytes that it holds at first; default 64 KiB
+	SendBuffer     int           // bytes that a connection's send buffer may grow to; default 512 MiB
 	InitialWindow  int           // segments (RFC 6928); default 10
 	DelAck         time.Duration // delayed acknowledgement; default 40 ms
 	TimeWait       time.Duration // default 60 s
@@ -45,8 +46,10 @@ type Config struct {
 
 func (c *Config) setDefaults() {
 	def(&c.MTU, 1500)
-	def(&c.RecvBuffer, 4<<20)
-	def(&c.SendBuffer, 4<<20)
+	def(&c.RecvBuffer, 512<<20)
+	c.RecvBuffer = min(c.RecvBuffer, 0xffff<<wire.MaxWScale)
+	def(&c.RecvStart, 64<<10)
+	def(&c.SendBuffer, 512<<20)
 	def(&c.InitialWindow, 10)
 	def(&c.DelAck, 40*time.Millisecond)
 	def(&c.TimeWait, 60*time.Second)

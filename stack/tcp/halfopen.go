@@ -148,11 +148,8 @@ func (e *Engine) synAck(k *Tuple, s *synInfo, iss, tsVal uint32) bool {
 		o.WScale = scaleFor(e.cfg.RecvBuffer)
 	}
 	var buf [40]byte
-	return e.control(k, iss, s.irs+1, wire.SYN|wire.ACK, e.synWindow(), wire.PutOptions(buf[:0], &o))
+	return e.control(k, iss, s.irs+1, wire.SYN|wire.ACK, e.synWindow(k, e.rcvStart(), s.tsOK), wire.PutOptions(buf[:0], &o))
 }
-
-// synWindow is the window that a SYN announces.
-func (e *Engine) synWindow() uint16 { return uint16(min(e.cfg.RecvBuffer, 0xffff)) }
 
 // halfExpired sends the SYN-ACK again, after 1, 2, 4 … s (RFC 6298, 5.5), or gives up.
 func (e *Engine) halfExpired(slot uint32) {
@@ -188,7 +185,7 @@ func (e *Engine) halfSegment(slot uint32, t *wire.TCP) {
 	case old:
 		e.Stats.PAWS++
 		e.answerHalf(slot, dupAckEvery)
-	case !inWindow(t.Seq, t.SeqLen(), rcvNxt, uint32(e.synWindow())):
+	case !inWindow(t.Seq, t.SeqLen(), rcvNxt, uint32(e.synWindow(&h.tuple, e.rcvStart(), h.peer.tsOK))):
 		e.Stats.OutOfWindow++
 		if t.Flags&wire.RST == 0 {
 			e.answerHalf(slot, dupAckEvery)

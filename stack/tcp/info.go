@@ -41,6 +41,11 @@ type Info struct {
 	Age, LastSend, LastRecv        time.Duration
 	ATO                            time.Duration // delayed acknowledgement
 	AdvMSS                         uint32        // announced to the peer
+	RcvRTT                         time.Duration // as the receiver estimates it; 0: not known
+	RcvSpace                       uint32        // bytes that the application reads in an RTT
+	RcvBuf                         uint32        // bytes that the receive buffer may hold now
+	SndBuf                         uint64        // ... and the send buffer
+	RwndLimited, SndbufLimited     time.Duration // parts of Counts.Busy: for want of the peer's window, of send buffer
 	Timer                          string        // that expires next: "rto", "delack", "persist", …; empty if none runs
 	TimerIn                        time.Duration
 }
@@ -56,7 +61,7 @@ func (e *Engine) Info(c *Conn) Info {
 		RTO: c.rto(), RTT: c.stat.srtt, RTTVar: time.Duration(c.stat.rttvar) * time.Microsecond, MinRTT: c.stat.minRTT,
 		BytesAcked: c.unaOff, BytesReceived: c.rcvOff,
 		MSS: c.mss, RcvMSS: c.rcvMSS, Cwnd: c.cwnd, Ssthresh: c.ssthresh, InFlight: c.inFlight(), SndWnd: c.sndWnd,
-		RcvWnd: c.rcvAdv - c.rcvNxt, CAState: caNames[c.caState()], PacingRate: c.line.Rate, MaxRate: c.rateLimit.Load(),
+		RcvWnd: c.rcvAdv - c.rcvNxt, RcvBuf: c.rcvBuf, SndBuf: c.sndLimit.Load(), CAState: caNames[c.caState()], PacingRate: c.line.Rate, MaxRate: c.rateLimit.Load(),
 		DeliveryAppLimited: c.stat.rateAppLimited, AppLimited: c.appLimited != 0,
 		Lost: c.out.log.lost, Sacked: c.out.log.sacked, Unacked: c.out.log.n, Backoff: c.stat.backoff, Counts: c.count, CongAux: c.aux,
 		Age: e.now.Sub(c.openedAt), LastSend: e.now.Sub(c.lastSend), LastRecv: e.now.Sub(c.lastData),
@@ -68,8 +73,10 @@ func (e *Engine) Info(c *Conn) Info {
 	if c.stat.rateInterval > 0 {
 		i.DeliveryRate = cong.MulDiv(c.stat.rateDelivered, uint64(time.Second), uint64(c.stat.rateInterval))
 	}
-	if c.out.log.n > 0 {
-		i.Counts.Busy += e.now.Sub(c.busySince)
+	i.Counts.Busy, i.RwndLimited, i.SndbufLimited = c.limited(e.now)
+	i.RcvSpace = c.initialSpace()
+	if c.rcvTune != nil {
+		i.RcvRTT, i.RcvSpace = c.rcvTune.rtt, c.rcvTune.space
 	}
 	if c.isOpen {
 		i.Cong = e.of(c, plugins.Cong).name

@@ -68,6 +68,7 @@ func (e *Engine) segment(c *Conn, t *wire.TCP) {
 	}
 	// Sixth, urgent data: delivered in line, the pointer is not used (RFC 6093). Seventh, text. Eighth, FIN.
 	if len(t.Payload) > 0 || t.Flags&wire.FIN != 0 {
+		e.measureRTT(c, t, &o)
 		e.text(c, t)
 	}
 }
@@ -247,8 +248,9 @@ func (e *Engine) advance(c *Conn, ack uint32) {
 		e.outs.idle(c)
 		c.stopTimer(timerRtx)
 		c.stopTimer(timerBackstop)
-		c.count.Busy += e.now.Sub(c.busySince)
-		c.busySince = e.now
+		if c.unaOff == c.snd.Tail() {
+			c.spend(chronoIdle, e.now)
+		}
 	} else if c.due[timerBackstop] != plugins.Never {
 		e.armBackstop(c)
 	}
@@ -269,6 +271,9 @@ func (e *Engine) wakeWriter(c *Conn) {
 	}
 	limit := c.sndLimit.Load()
 	if held := c.snd.Tail() - c.snd.Head(); held <= limit-limit/3 {
+		if c.chrono == chronoSndbuf {
+			c.spend(chronoBusy, e.now)
+		}
 		e.env.Wake(&c.Wr)
 	}
 }

@@ -21,7 +21,10 @@ func smallBudget(t *testing.T, high int64) *mem.Budget {
 	return b
 }
 
-func stackConfig(b *mem.Budget) stack.Config { return stack.Config{Budget: b} }
+// stackConfig has receive buffers of 4 MiB from the start.
+func stackConfig(b *mem.Budget) stack.Config {
+	return stack.Config{Budget: b, TCP: tcp.Config{RecvBuffer: 4 << 20, RecvStart: 4 << 20}}
+}
 
 // take makes somebody else use the budget up to n bytes; the function returned gives them back.
 func take(t *testing.T, b *mem.Budget, n int64) func() {

@@ -36,11 +36,10 @@ func (e *Engine) initConn(c *Conn) {
 	c.rcv.Init(e.env.Arena)
 	c.sndLimit.Store(min(minSendBuffer, uint64(e.cfg.SendBuffer)))
 	c.rateLimit.Store(plugins.Unlimited)
-	c.rcvBuf = uint32(e.cfg.RecvBuffer)
-	c.readStep.Store(c.rcvBuf / 8)
+	c.setRcvBuf(e.rcvStart())
 	c.ssthresh = cong.InfiniteSsthresh
 	c.line, c.out = &unpaced, &nothing
-	c.openedAt = e.now
+	c.openedAt, c.chronoAt = e.now, e.now
 	c.ato = atoMin
 	for i := range c.due {
 		c.due[i] = never
@@ -88,9 +87,25 @@ func (k *Tuple) defaultMSS() uint32 {
 	return defaultMSS6
 }
 
-// scaleFor is the window shift for a receive buffer of n bytes (RFC 7323, 2.3).
+// scaleFor is the window shift for a receive buffer of up to n bytes (RFC 7323, 2.3).
 func scaleFor(n int) uint8 {
 	return uint8(min(max(bits.Len(uint(n))-16, 0), wire.MaxWScale))
+}
+
+// rcvStart is the receive buffer of a new connection.
+func (e *Engine) rcvStart() uint32 { return uint32(min(e.cfg.RecvStart, e.cfg.RecvBuffer)) }
+
+// synWindow is the window of a SYN or SYN-ACK: never scaled (RFC 7323, 2.2), and as many whole segments as the buffer holds, as Linux
+// has it (64240 and 65160 bytes at an MTU of 1500).
+func (e *Engine) synWindow(k *Tuple, buf uint32, ts bool) uint16 {
+	if buf < 0xffff {
+		return uint16(buf)
+	}
+	seg := uint32(e.ourMSS(k))
+	if ts {
+		seg -= tsLen
+	}
+	return uint16(0xffff - 0xffff%seg)
 }
 
 // learnSYN takes up what the peer's SYN says.
@@ -109,7 +124,7 @@ func (e *Engine) learnSYN(c *Conn, s *synInfo) {
 	c.sndWnd = uint32(s.window)
 	c.maxSndWnd = c.sndWnd
 	c.sndWl1 = s.irs
-	c.rcvAdv = c.rcvNxt + min(c.rcvBuf, 0xffff)
+	c.rcvAdv = c.rcvNxt + uint32(e.synWindow(&c.Tuple, c.rcvBuf, c.tsOK))
 	c.rcvMSS = c.Tuple.defaultMSS()
 }
 
@@ -161,7 +176,7 @@ func (e *Engine) sendHandshake(c *Conn) sendResult {
 	}
 	o := wire.Options{Set: wire.OptMSS, MSS: e.ourMSS(&c.Tuple)}
 	flags, ack := wire.SYN, uint32(0)
-	wnd := uint16(min(c.rcvBuf, 0xffff))
+	wnd := e.synWindow(&c.Tuple, c.rcvBuf, c.tsOK)
 	passive := c.state == SynReceived
 	if passive {
 		flags, ack = wire.SYN|wire.ACK, c.rcvNxt
@@ -299,7 +314,6 @@ func (e *Engine) establish(c *Conn) {
 	if c.synRetries > 0 {
 		c.cwnd = c.mss
 	}
-	c.busySince = e.now
 	e.openModules(c, first)
 	if c.opts.Load()&OptKeepalive != 0 {
 		e.armKeepalive(c)

@@ -51,7 +51,7 @@ func ourOptions(sack, ts, ws bool) string {
 		opts += ",ts * *"
 	}
 	if ws {
-		opts += ",ws 7" // 4 MiB
+		opts += ",ws 14" // 512 MiB
 	}
 	return "<" + opts + ">"
 }
@@ -65,7 +65,7 @@ func TestPassiveOpen(t *testing.T) {
 			f := p.Flow(5000, 80)
 			f.TS = ts
 			f.Send("S 0:0(0) win 1000 <" + opts + ">")
-			f.Expect("S. 0:0(0) ack 1 win 65535 " + ourOptions(sack, ts, ws))
+			f.Expect(fmt.Sprintf("S. 0:0(0) ack 1 win %d ", map[bool]int{false: 64240, true: 65160}[ts]) + ourOptions(sack, ts, ws)) // as Linux's
 			f.WantState("SYN-RECV")
 			f.Send(". 1:1(0) ack 1 win 1000")
 			f.Accept(l)
@@ -86,7 +86,7 @@ func TestActiveOpen(t *testing.T) {
 			p := newPeer(t, tcp.Config{})
 			f := p.Connect()
 			f.TS = ts
-			syn := f.Expect("S 0:0(0) win 65535 " + ourOptions(true, true, true))
+			syn := f.Expect("S 0:0(0) win 64240 " + ourOptions(true, true, true))
 			if syn.Ack != 0 {
 				t.Errorf("the SYN's acknowledgement field is %d", syn.Ack)
 			}
@@ -120,7 +120,7 @@ func checkOptions(t *testing.T, f *tcptest.Flow, sack, ts, ws bool) {
 	if i.SACK != sack || i.Timestamps != ts {
 		t.Errorf("SACK %v, timestamps %v", i.SACK, i.Timestamps)
 	}
-	if ws && (i.SndScale != 7 || i.RcvScale != 7) || !ws && (i.SndScale != 0 || i.RcvScale != 0) {
+	if ws && (i.SndScale != 7 || i.RcvScale != 14) || !ws && (i.SndScale != 0 || i.RcvScale != 0) {
 		t.Errorf("scales %d, %d", i.SndScale, i.RcvScale)
 	}
 	mss := uint32(1460)
@@ -153,7 +153,7 @@ func TestSimultaneousOpen(t *testing.T) {
 	f := p.Connect()
 	f.Expect("S 0:0(0)")
 	f.Send("S 0:0(0) win 1000 <mss 1460,sackOK,ws 7>")
-	f.Expect("S. 0:0(0) ack 1 win 65535 <mss 1460,sackOK,ws 7>")
+	f.Expect("S. 0:0(0) ack 1 win 64240 <mss 1460,sackOK,ws 14>")
 	f.WantState("SYN-RECV")
 	f.Send("S. 0:0(0) ack 1 win 1000 <mss 1460,sackOK,ws 7>")
 	f.Expect(". 1:1(0) ack 1")
@@ -199,7 +199,7 @@ func TestSynRetransmission(t *testing.T) {
 	f := p.Connect()
 	f.Expect("S 0:0(0)")
 	for _, d := range []time.Duration{1, 2, 4} {
-		f.ExpectAfter(d*time.Second, exact, "S 0:0(0) win 65535 "+ourOptions(true, true, true))
+		f.ExpectAfter(d*time.Second, exact, "S 0:0(0) win 64240 "+ourOptions(true, true, true))
 	}
 	p.Quiet(8*time.Second - ms)
 	f.WantState("SYN-SENT")
@@ -230,7 +230,7 @@ func TestSynAckRetransmission(t *testing.T) {
 	f := p.Flow(5000, 80)
 	f.Send("S 0:0(0) win 1000 <mss 1460,sackOK>")
 	f.Expect("S. 0:0(0) ack 1")
-	f.ExpectAfter(1*time.Second, exact, "S. 0:0(0) ack 1 win 65535 <mss 1460,sackOK>")
+	f.ExpectAfter(1*time.Second, exact, "S. 0:0(0) ack 1 win 64240 <mss 1460,sackOK>")
 	f.ExpectAfter(2*time.Second, exact, "S. 0:0(0) ack 1")
 	p.Quiet(4*time.Second + ms)
 	f.WantState("")

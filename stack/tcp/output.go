@@ -237,6 +237,14 @@ func (c *Conn) validateCwnd() {
 
 // stopped records why a connection stopped sending.
 func (e *Engine) stopped(c *Conn, w why) {
+	switch {
+	case w == noWindow:
+		c.spend(chronoRwnd, e.now)
+	case w == noData && c.Wr.Armed() && c.out.log.n > 0:
+		c.spend(chronoSndbuf, e.now)
+	case c.out.log.n > 0:
+		c.spend(chronoBusy, e.now)
+	}
 	switch w {
 	case noWindow:
 		if c.sndNxt == c.sndUna && c.due[timerState] == plugins.Never {
@@ -270,7 +278,9 @@ func (e *Engine) dataReady(c *Conn) {
 		e.markAppLimited(c)
 		s := e.newSample(c, cong.KindRestart)
 		s.Interval = e.now.Sub(c.lastSend)
-		c.busySince = e.now
+	}
+	if c.chrono == chronoIdle && c.isOpen && c.snd.Tail() > c.unaOff {
+		c.spend(chronoBusy, e.now)
 	}
 	e.makeReady(c)
 }

@@ -186,6 +186,7 @@ func (e *Engine) ackTouched() {
 				c.flags.Or(flagEOF)
 			}
 			e.env.Wake(&c.Rd)
+			e.tuneReceive(c)
 		}
 		switch {
 		case c.ackNow:
@@ -213,17 +214,22 @@ func (e *Engine) advertise(c *Conn) {
 	}
 	switch e.env.Budget.Level() {
 	case mem.Pressure:
-		free = min(free, max(c.rcvAdv-c.rcvNxt, pressureWindow))
+		free = min(free, max(c.rcvAdv-c.rcvNxt, pressureWindow)) &^ (1<<c.rcvScale - 1)
 	case mem.Full:
-		free = min(free, c.rcvAdv-c.rcvNxt)
+		free = min(free, c.rcvAdv-c.rcvNxt) &^ (1<<c.rcvScale - 1)
 	}
-	free = min(free, 0xffff<<c.rcvScale)
-	free = free >> c.rcvScale << c.rcvScale
-	edge := c.rcvNxt + free
-	step := edge - c.rcvAdv
-	if seq.After(edge, c.rcvAdv) && step >= min(c.rcvBuf/2, max(c.rcvMSS, c.mss)) {
-		c.rcvAdv = edge
+	unit := uint32(1) << c.rcvScale
+	told := c.rcvAdv - c.rcvNxt
+	most := min((free+unit-1)&^(unit-1), 0xffff<<c.rcvScale)
+	if most > told && most-told >= min(c.rcvBuf/2, max(c.rcvMSS, c.mss)) {
+		told = most
 	}
+	// The field counts in units: what is told is rounded up, as Linux does, so that the edge does not seem to move back (RFC 7323,
+	// 2.4), unless that is beyond what fits.
+	if up := (told + unit - 1) &^ (unit - 1); up <= most {
+		told = up
+	}
+	c.rcvAdv = c.rcvNxt + told
 }
 
 // pressureWindow is the window that a connection keeps under memory pressure.
@@ -234,6 +240,7 @@ func (e *Engine) windowUpdate(c *Conn) {
 	if !c.state.canReceive() {
 		return
 	}
+	e.tuneReceive(c)
 	old := c.rcvAdv - c.rcvNxt
 	edge := c.rcvAdv
 	e.advertise(c)

@@ -106,7 +106,7 @@ func TestAnnouncedMSS(t *testing.T) {
 	for _, mtu := range []int{576, 1500, 9000} {
 		p := tcptest.New(t, tcptest.Config{Link: memlink.Config{MTU: mtu}})
 		f := p.Connect()
-		f.Expect(fmt.Sprintf("S 0:0(0) <mss %d,sackOK,ts * *,ws 7>", mtu-40))
+		f.Expect(fmt.Sprintf("S 0:0(0) <mss %d,sackOK,ts * *,ws 14>", mtu-40))
 		f.Send(fmt.Sprintf("S. 0:0(0) ack 1 <mss %d,ts * *>", mtu-40))
 		f.Expect(". 1:1(0) ack 1")
 		f.Write(3 * mtu)
@@ -116,7 +116,7 @@ func TestAnnouncedMSS(t *testing.T) {
 	}
 	p := newPeer(t, tcp.Config{MTU: 1000}) // less than the interface's
 	f := p.Connect()
-	f.Expect("S 0:0(0) <mss 960,sackOK,ts * *,ws 7>")
+	f.Expect("S 0:0(0) <mss 960,sackOK,ts * *,ws 14>")
 }
 
 // RFC 9293, 3.7.1: with blocks and timestamps no frame exceeds the MTU. (Peer.Parse checks each.) Segments just below the MSS that

@@ -176,20 +176,20 @@ func TestWindowAcceptance(t *testing.T) {
 	want(3000)
 }
 
-// RFC 7323, 2.3: shifts of both ends; the SYN's window is not scaled, and the announced one rounds down.
+// RFC 7323, 2.3: shifts of both ends; the SYN's window is not scaled, and the announced one rounds up (2.4: so that its edge does not seem to move back).
 func TestWindowScale(t *testing.T) {
-	p := newPeer(t, tcp.Config{RecvBuffer: 1 << 20})
+	p := newPeer(t, tcp.Config{RecvBuffer: 1 << 20, RecvStart: 1 << 20})
 	l := p.Listen(1)
 	f := p.Flow(5000, 80)
 	f.Send("S 0:0(0) win 100 <mss 1460,ws 14>")
-	f.Expect("S. 0:0(0) ack 1 win 65535 <mss 1460,ws 5>")
+	f.Expect("S. 0:0(0) ack 1 win 64240 <mss 1460,ws 5>")
 	f.Send(". 1:1(0) ack 1 win 3")
 	f.Accept(l)
 	if i := f.Info(); i.SndWnd != 3<<14 || i.SndScale != 14 || i.RcvScale != 5 {
 		t.Errorf("window %d, scales %d and %d", i.SndWnd, i.SndScale, i.RcvScale)
 	}
 	f.Send("P. 1:2(1) ack 1 win 3")
-	f.Expect(". 1:1(0) ack 2 win 32767") // 1 MiB less one byte, rounded down
+	f.Expect(". 1:1(0) ack 2 win 32768") // 1 MiB less one byte, rounded up
 	f.WantRead(1)
 }
 
@@ -208,10 +208,10 @@ func TestWindowScaleLimit(t *testing.T) {
 	f.Expect(". 1:51(50) ack 1")
 }
 
-// Without window scale no more than 65535 bytes are announced, nor sent.
+// Without window scale no more than 65535 bytes are announced (and at first whole segments), nor sent.
 func TestNoWindowScale(t *testing.T) {
 	p, f := established(t, tcp.Config{InitialWindow: 100}, "mss 1000", 65535)
-	if i := f.Info(); i.RcvWnd != 65535 {
+	if i := f.Info(); i.RcvWnd != 64240 {
 		t.Errorf("receive window %d", i.RcvWnd)
 	}
 	f.Write(100_000)

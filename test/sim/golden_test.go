@@ -132,6 +132,22 @@ func TestSwap(t *testing.T) {
 	}
 }
 
+// TestLongFat: buffers size themselves to 10 Gbit/s over 150 ms (BBR wants two windows of 188 MB), and no window holds the flow back.
+func TestLongFat(t *testing.T) {
+	r := run(t, load(t, "longfat"), Options{})
+	last := r.Points[len(r.Points)-1]
+	var before int64
+	for _, p := range r.Points {
+		if p.TimeNS <= last.TimeNS-1e9 {
+			before = p.DeliveredBytes
+		}
+	}
+	t.Logf("%d MB in the last second", (last.DeliveredBytes-before)/1e6)
+	if got := last.DeliveredBytes - before; got < 1150e6 {
+		t.Errorf("%d MB in the last second, the link carries 1250", got/1e6)
+	}
+}
+
 // TestDeterminism: two runs give the same JSON, CSV, capture and plot; another seed gives others.
 func TestDeterminism(t *testing.T) {
 	outputs := func(s *Scenario) (out [4][]byte) {

@@ -45,8 +45,8 @@ type Host struct {
 	Pace Use `toml:"pace"` // default edt
 	Cong Use `toml:"cong"` // default cubic
 
-	RecvBuffer    conf.Size     `toml:"recv_buffer"` // default 4 MiB
-	SendBuffer    conf.Size     `toml:"send_buffer"` // default 4 MiB
+	RecvBuffer    conf.Size     `toml:"recv_buffer"` // what it may grow to; default 512 MiB
+	SendBuffer    conf.Size     `toml:"send_buffer"` // what it may grow to; default 512 MiB
 	InitialWindow int           `toml:"initial_window"`
 	DelAck        conf.Duration `toml:"delayed_ack"`
 }

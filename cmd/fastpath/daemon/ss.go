@@ -60,16 +60,16 @@ func conn(i *tcp.Info) control.Conn {
 		State: i.State, Local: i.Local, Peer: i.Remote, Worker: i.Worker, Slot: i.Flow.Slot, Gen: i.Flow.Gen,
 		RecvQBytes: i.RecvQueue, SendQBytes: i.SendQueue, Rtx: i.Rtx, Pace: i.Pace, Cong: i.Cong,
 		Timestamps: i.Timestamps, SACK: i.SACK, WScale: i.SndScale|i.RcvScale != 0, SndWScale: i.SndScale, RcvWScale: i.RcvScale,
-		RTONS: int64(i.RTO), Backoff: int(i.Backoff), SRTTNS: int64(i.RTT), RTTVarNS: int64(i.RTTVar), MinRTTNS: int64(i.MinRTT), ATONS: int64(i.ATO),
+		RTONS: int64(i.RTO), Backoff: int(i.Backoff), SRTTNS: int64(i.RTT), RTTVarNS: int64(i.RTTVar), MinRTTNS: int64(i.MinRTT), RcvRTTNS: int64(i.RcvRTT), ATONS: int64(i.ATO),
 		MSSBytes: i.MSS, RcvMSSBytes: i.RcvMSS, AdvMSSBytes: i.AdvMSS, CwndBytes: i.Cwnd, SsthreshBytes: i.Ssthresh,
 		SentBytes: i.BytesSent, RetransBytes: i.Counts.BytesRetrans, AckedBytes: i.BytesAcked, ReceivedBytes: i.BytesReceived,
 		SegsOut: uint64(i.Counts.SegsOut), SegsIn: uint64(i.Counts.SegsIn), DataSegsOut: uint64(i.Counts.DataSegsOut), DataSegsIn: uint64(i.Counts.DataSegsIn),
 		CongInfo: congInfo(i), LastSndNS: int64(min(i.LastSend, i.Age)), LastRcvNS: int64(min(i.LastRecv, i.Age)),
 		DeliveryBPS: bps(i.DeliveryRate), PacingBPS: bps(i.PacingRate), MaxPacingBPS: bps(i.MaxRate),
-		DeliveredBytes: i.BytesAcked + uint64(i.Sacked), AppLimited: i.DeliveryAppLimited, BusyNS: int64(i.Counts.Busy),
+		DeliveredBytes: i.BytesAcked + uint64(i.Sacked), AppLimited: i.DeliveryAppLimited, BusyNS: int64(i.Counts.Busy), RwndLimitedNS: int64(i.RwndLimited), SndbufLimitedNS: int64(i.SndbufLimited),
 		Unacked: uint32(i.Unacked), RetransTotal: uint64(i.Counts.Retrans), Lost: (i.Lost + mss - 1) / mss, Sacked: (i.Sacked + mss - 1) / mss,
 		DSACKDups: uint64(i.Counts.DSACKs), InFlightBytes: i.InFlight, NotSentBytes: i.NotSent, RcvOOOSegs: uint64(i.Counts.OOO),
-		SndWndBytes: uint64(i.SndWnd), RcvWndBytes: uint64(i.RcvWnd),
+		RcvSpaceBytes: uint64(i.RcvSpace), RcvSsthreshBytes: uint64(i.RcvBuf), SndWndBytes: uint64(i.SndWnd), RcvWndBytes: uint64(i.RcvWnd),
 	}
 	if i.Ssthresh == cong.InfiniteSsthresh {
 		c.SsthreshBytes = 0
