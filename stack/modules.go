@@ -12,6 +12,10 @@ import (
 func (s *Stack) Attach(k plugins.Kind, name string, perWorker []any) (index int, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	return s.attach(k, name, perWorker)
+}
+
+func (s *Stack) attach(k plugins.Kind, name string, perWorker []any) (index int, err error) {
 	if len(perWorker) != len(s.workers) {
 		return 0, fmt.Errorf("stack: module %s has %d instances for %d workers", name, len(perWorker), len(s.workers))
 	}

@@ -11,24 +11,26 @@ import (
 // Listen makes a listener with room for backlog connections that are not accepted yet, on an address of the stack, on 0.0.0.0 (any
 // of IPv4) or on "::" or the zero Addr (any of both families). Port 0 takes a free one.
 func (s *Stack) Listen(addr netip.AddrPort, backlog int) (*tcp.Listener, error) {
-	return s.listenOn(addr, backlog, false)
+	return s.ListenAs(addr, backlog, false, nil)
 }
 
 // ListenOnly6 is Listen for IPv6 alone: "::" means any IPv6 address (RFC 3493, 5.3).
 func (s *Stack) ListenOnly6(addr netip.AddrPort, backlog int) (*tcp.Listener, error) {
-	return s.listenOn(addr, backlog, true)
+	return s.ListenAs(addr, backlog, true, nil)
 }
 
-func (s *Stack) listenOn(addr netip.AddrPort, backlog int, only6 bool) (*tcp.Listener, error) {
+// ListenAs is Listen or, with only6, ListenOnly6, with what the listener's connections begin with, if setup is not nil. It fails with
+// tcp.PortInUse, or tcp.NotLocal for an address that is not the stack's.
+func (s *Stack) ListenAs(addr netip.AddrPort, backlog int, only6 bool, setup *tcp.Setup) (*tcp.Listener, error) {
 	a := wire.AddrFrom(addr.Addr())
 	if !a.IsZero() && !s.routes.Load().Has(a) {
-		return nil, fmt.Errorf("stack: %v is no address of this stack", addr.Addr())
+		return nil, fmt.Errorf("stack: %v is no address of this stack: %w", addr.Addr(), tcp.NotLocal)
 	}
 	if addr.Port() != 0 {
-		return s.listen(a, addr.Port(), backlog, only6)
+		return s.listen(a, addr.Port(), backlog, only6, setup)
 	}
 	for p := uint16(ephemeral); p != 0; p++ {
-		if l, err := s.listen(a, p, backlog, only6); err != tcp.PortInUse {
+		if l, err := s.listen(a, p, backlog, only6, setup); err != tcp.PortInUse {
 			return l, err
 		}
 	}
@@ -38,8 +40,9 @@ func (s *Stack) listenOn(addr netip.AddrPort, backlog int, only6 bool) (*tcp.Lis
 // ephemeral is the first port tried for a listener that does not care (RFC 6335, 6).
 const ephemeral = 49152
 
-func (s *Stack) listen(a wire.Addr, port uint16, backlog int, only6 bool) (*tcp.Listener, error) {
+func (s *Stack) listen(a wire.Addr, port uint16, backlog int, only6 bool, setup *tcp.Setup) (*tcp.Listener, error) {
 	l := tcp.NewListener(a, port, backlog)
+	l.SetUp(setup)
 	if only6 {
 		l.Only6()
 	}
@@ -73,28 +76,34 @@ func (s *Stack) CloseListener(l *tcp.Listener) {
 // Connect starts an active open. A local address that is not valid is chosen by route; local port 0 is chosen by the worker, so that
 // the replies come to it. The connection is in SYN-SENT: wait on its Wr until Up.
 func (s *Stack) Connect(local, remote netip.AddrPort) (*tcp.Conn, error) {
-	return s.ConnectWith(local, remote, tcp.Choice{})
+	return s.ConnectAs(local, remote, nil)
 }
 
 // ConnectWith is Connect with the modules that the connection is to have.
 func (s *Stack) ConnectWith(local, remote netip.AddrPort, modules tcp.Choice) (*tcp.Conn, error) {
+	return s.ConnectAs(local, remote, &tcp.Setup{Modules: modules})
+}
+
+// ConnectAs is Connect with what the connection begins with, if setup is not nil. Errors are those of connect(2): tcp.NoRoute, tcp.NotLocal
+// for a local address that is not ours or if no port is free, tcp.PortInUse, tcp.Refused for port 0, tcp.NoMemory, or ErrClosed.
+func (s *Stack) ConnectAs(local, remote netip.AddrPort, setup *tcp.Setup) (*tcp.Conn, error) {
 	k := tcp.Tuple{Remote: wire.AddrFrom(remote.Addr()), RemotePort: remote.Port(), LocalPort: local.Port()}
-	if k.Remote.IsZero() || remote.Port() == 0 {
-		return nil, fmt.Errorf("stack: cannot connect to %v", remote)
-	}
 	routes := s.routes.Load()
-	if _, _, ok := routes.Lookup(k.Remote); !ok || k.Remote.IsMulticast() || routes.IsBroadcast(k.Remote) {
-		return nil, tcp.Unreachable
+	if _, _, ok := routes.Lookup(k.Remote); !ok || k.Remote.IsZero() || k.Remote.IsMulticast() || routes.IsBroadcast(k.Remote) {
+		return nil, tcp.NoRoute
+	}
+	if remote.Port() == 0 {
+		return nil, tcp.Refused // nobody can listen there
 	}
 	if local.Addr().IsValid() && !local.Addr().IsUnspecified() {
 		k.Local = wire.AddrFrom(local.Addr())
 		if _, ok := routes.Local(k.Local); !ok {
-			return nil, fmt.Errorf("stack: %v is no address of this stack", local.Addr())
+			return nil, fmt.Errorf("stack: %v is no address of this stack: %w", local.Addr(), tcp.NotLocal)
 		}
 	} else if src, ok := routes.Source(k.Remote); ok {
 		k.Local = src
 	} else {
-		return nil, tcp.Unreachable
+		return nil, tcp.NoRoute
 	}
 	i := int(s.next.Add(1)) % len(s.workers)
 	if k.LocalPort != 0 && len(s.workers) > 1 {
@@ -104,9 +113,7 @@ func (s *Stack) ConnectWith(local, remote netip.AddrPort, modules tcp.Choice) (*
 	var c *tcp.Conn
 	var err error
 	if !w.do(func() {
-		if c, err = w.engine.Connect(k); err == nil {
-			w.engine.Choose(c, modules)
-		}
+		c, err = w.engine.ConnectAs(k, setup)
 	}) {
 		return nil, ErrClosed
 	}

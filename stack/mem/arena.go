@@ -48,11 +48,16 @@ type Chunk struct {
 	Fill       uint64                // end of the data in it, where the holder needs that
 	Next       atomic.Pointer[Chunk] // nil when taken
 
-	free  *Chunk // next free one of the slab
-	slab  *slab
-	Class Class
-	taken bool
+	free   *Chunk // next free one of the slab
+	slab   *slab
+	leases atomic.Int32 // beside its holder's own; -1 while the last one is being put back
+	Class  Class
+	taken  bool
 }
+
+// Lease makes the chunk's memory stay until one more Put. Only the chunk's holder may call it; the Puts may come from any goroutine
+// and in any order.
+func (ch *Chunk) Lease() { ch.leases.Add(1) }
 
 // slab is one mapping and its chunks. It is in its class's list of slabs with free chunks, or full and in none, or cold.
 type slab struct {
@@ -147,8 +152,14 @@ func (a *Arena) Get(c Class) *Chunk {
 	return ch
 }
 
-// Put gives a chunk back.
+// Put gives a chunk back. One that was leased stays until there was a Put for each lease and one for its holder.
 func (a *Arena) Put(ch *Chunk) {
+	if ch.leases.Load() != 0 { // only the holder makes it grow, and it is done with the chunk, or somebody else holds it
+		if ch.leases.Add(-1) >= 0 {
+			return
+		}
+		ch.leases.Store(0)
+	}
 	if ch.Next.Load() != nil { // an atomic store costs more than a look
 		ch.Next.Store(nil)
 	}

@@ -1,14 +1,6 @@
-// Package sock is the stack's programming interface: net.Conn, net.Listener and a dialer, with the semantics of package net.
-//
-//	ln, err := sock.Listen(st, "tcp", ":80") // for http.Serve
-//	d := sock.Dialer{Stack: st}              // d.DialContext is for http.Transport
-//
-// Errors are those of package net: *net.OpError with a system call's error number inside (errors.Is finds syscall.ECONNRESET),
-// net.ErrClosed, os.ErrDeadlineExceeded. Addresses are numbers: there is no name resolution.
 package sock
 
 import (
-	"errors"
 	"io"
 	"net"
 	"os"
@@ -19,24 +11,32 @@ import (
 
 	"github.com/fastpath-tcp/fastpath/plugins"
 	"github.com/fastpath-tcp/fastpath/stack"
+	"github.com/fastpath-tcp/fastpath/stack/mem"
 	"github.com/fastpath-tcp/fastpath/stack/tcp"
 )
 
-// Conn is a TCP connection. It implements net.Conn; as with net.TCPConn several goroutines may use it at once.
+// Conn is a TCP connection. It implements net.Conn and has the methods of *net.TCPConn but those that need a file descriptor: SyscallConn,
+// File and MultipathTCP. Several goroutines may use it at once.
 type Conn struct {
-	c     *tcp.Conn
-	clock stack.Clock
+	c  *tcp.Conn
+	st *stack.Stack
 
 	rmu, wmu           sync.Mutex // one reader, one writer at a time
 	postedRd, postedWr int64      // deadlines that the worker knows
+	room               *mem.Chunk // of the reservation
+	roomLen            int
+	reserved           atomic.Uint32 // state of the reservation, which holds wmu
 	closed             atomic.Bool
 	abortive           atomic.Bool // Close resets
+	rdShut             atomic.Bool // CloseRead
+	told               atomic.Bool // a call has returned the error that the connection ended with
+	network            uint8       // index into networks
 }
 
 var _ net.Conn = (*Conn)(nil)
 
-func newConn(st *stack.Stack, c *tcp.Conn) *Conn {
-	return &Conn{c: c, clock: st.Clock()}
+func newConn(st *stack.Stack, c *tcp.Conn, network uint8) *Conn {
+	return &Conn{c: c, st: st, network: network}
 }
 
 // LocalAddr is the address of this end, a *net.TCPAddr.
@@ -45,43 +45,83 @@ func (c *Conn) LocalAddr() net.Addr { return net.TCPAddrFromAddrPort(c.c.Tuple.L
 // RemoteAddr is the address of the peer, a *net.TCPAddr.
 func (c *Conn) RemoteAddr() net.Addr { return net.TCPAddrFromAddrPort(c.c.Tuple.RemoteAddr()) }
 
-// TCP is the engine's half of the connection, for options and figures that net.Conn does not have.
+// TCP is the engine's half of the connection.
 func (c *Conn) TCP() *tcp.Conn { return c.c }
 
-// Read reads up to len(p) bytes. It returns io.EOF after the peer's orderly end.
+// Read reads up to len(p) bytes. It returns io.EOF after the peer's orderly end, and when everything is read after CloseRead. A read of
+// no bytes returns at once.
 func (c *Conn) Read(p []byte) (int, error) {
 	c.rmu.Lock()
 	defer c.rmu.Unlock()
-	for armed := false; ; {
-		err := c.usable(&c.c.RdDeadline)
-		n := 0
-		if err == nil {
-			n, err = c.c.TryRead(p)
-		}
-		switch {
-		case err != tcp.ErrWouldBlock:
-			if armed {
-				c.c.Rd.Disarm()
-			}
-			if err != nil && err != io.EOF {
-				err = c.opError("read", err)
-			}
-			return n, err
-		case !armed:
-			c.c.Rd.Arm() // then look once more
-			armed = true
-		default:
-			c.postDeadline(&c.c.RdDeadline, &c.postedRd)
-			c.c.Rd.Wait()
-			armed = false
-		}
+	if len(p) == 0 {
+		return 0, c.open("read")
 	}
+	for armed := false; ; {
+		n, err := c.tryRead(p)
+		if err != tcp.ErrWouldBlock {
+			c.looked(armed, &c.c.Rd)
+			return n, c.readError(err)
+		}
+		armed = c.await(armed, &c.c.Rd, &c.c.RdDeadline, &c.postedRd)
+	}
+}
+
+func (c *Conn) tryRead(p []byte) (n int, err error) {
+	if err = c.usable(&c.c.RdDeadline); err != nil {
+		return 0, err
+	}
+	shut := c.rdShut.Load() // before the stream: what came until then is read
+	if n, err = c.c.TryRead(p); err == tcp.ErrWouldBlock && shut {
+		err = io.EOF
+	}
+	return n, err
+}
+
+// open returns an error if the connection was closed.
+func (c *Conn) open(op string) error {
+	if c.closed.Load() {
+		return c.opError(op, net.ErrClosed)
+	}
+	return nil
+}
+
+// await waits after a look that found nothing. The first call only arms w and returns true, then one looks once more.
+func (c *Conn) await(armed bool, w *tcp.Waiter, deadline *atomic.Int64, posted *int64) bool {
+	if !armed {
+		w.Arm()
+		return true
+	}
+	if d := deadline.Load(); d != *posted { // the worker does not know it yet
+		*posted = d
+		c.c.DeadlineChanged()
+	}
+	w.Wait()
+	return false
+}
+
+// looked ends the looks, one of which has found something.
+func (c *Conn) looked(armed bool, w *tcp.Waiter) {
+	if armed {
+		w.Disarm()
+	}
+}
+
+// readError makes the engine's error of a read one of package net's.
+func (c *Conn) readError(err error) error {
+	if err = c.taken(err, io.EOF); err == nil || err == io.EOF {
+		return err
+	}
+	return c.opError("read", sysError("read", err))
 }
 
 // Write writes all of p, unless it fails or the deadline passes; it then returns how much was taken.
 func (c *Conn) Write(p []byte) (int, error) {
 	c.wmu.Lock()
 	defer c.wmu.Unlock()
+	return c.write(p)
+}
+
+func (c *Conn) write(p []byte) (int, error) {
 	done := 0
 	for armed := false; ; {
 		err := c.usable(&c.c.WrDeadline)
@@ -91,23 +131,21 @@ func (c *Conn) Write(p []byte) (int, error) {
 			done += n
 		}
 		switch {
-		case done == len(p) && err != tcp.ErrWouldBlock, err != nil && err != tcp.ErrWouldBlock:
-			if armed {
-				c.c.Wr.Disarm()
-			}
-			if err != nil {
-				err = c.opError("write", err)
-			}
-			return done, err
-		case !armed:
-			c.c.Wr.Arm() // then look once more
-			armed = true
 		case err == tcp.ErrWouldBlock:
-			c.postDeadline(&c.c.WrDeadline, &c.postedWr)
-			c.c.Wr.Wait()
-			armed = false
+			armed = c.await(armed, &c.c.Wr, &c.c.WrDeadline, &c.postedWr)
+		case err != nil || done == len(p):
+			c.looked(armed, &c.c.Wr)
+			return done, c.writeError(err)
 		}
 	}
+}
+
+// writeError makes the engine's error of a write one of package net's.
+func (c *Conn) writeError(err error) error {
+	if err == nil {
+		return nil
+	}
+	return c.opError("write", sysError("write", c.taken(err, tcp.Shutdown)))
 }
 
 // usable returns the error of a call that may not wait: closed, or past its deadline.
@@ -115,18 +153,10 @@ func (c *Conn) usable(deadline *atomic.Int64) error {
 	if c.closed.Load() {
 		return net.ErrClosed
 	}
-	if d := tcp.Deadline(deadline); d != plugins.Never && d <= c.clock.Now() {
+	if d := tcp.Deadline(deadline); d != plugins.Never && d <= c.st.Clock().Now() {
 		return os.ErrDeadlineExceeded
 	}
 	return nil
-}
-
-// postDeadline tells the worker about a deadline before a wait, if it does not know it yet.
-func (c *Conn) postDeadline(deadline *atomic.Int64, posted *int64) {
-	if d := deadline.Load(); d != *posted {
-		*posted = d
-		c.c.DeadlineChanged()
-	}
 }
 
 // SetDeadline sets both deadlines. The zero time means none; calls that wait take it up.
@@ -137,37 +167,59 @@ func (c *Conn) SetDeadline(t time.Time) error {
 	return c.SetWriteDeadline(t)
 }
 
-// SetReadDeadline sets the deadline of Read.
+// SetReadDeadline sets the deadline of Read, ReadBuffers and WriteTo.
 func (c *Conn) SetReadDeadline(t time.Time) error {
 	return c.setDeadline(&c.c.RdDeadline, &c.c.Rd, t)
 }
 
-// SetWriteDeadline sets the deadline of Write.
+// SetWriteDeadline sets the deadline of Write, Reserve and ReadFrom.
 func (c *Conn) SetWriteDeadline(t time.Time) error {
 	return c.setDeadline(&c.c.WrDeadline, &c.c.Wr, t)
 }
 
 func (c *Conn) setDeadline(d *atomic.Int64, w *tcp.Waiter, t time.Time) error {
 	if c.closed.Load() {
-		return c.opError("set", net.ErrClosed)
+		return c.setError(net.ErrClosed)
 	}
 	at := int64(0)
 	if !t.IsZero() {
-		at = int64(stack.At(c.clock, t))
+		at = int64(stack.At(c.st.Clock(), t))
 	}
 	d.Store(at)
 	w.Wake()
 	return nil
 }
 
+// CloseRead makes reads return io.EOF as soon as what was received is read. The peer is told nothing, and its data is still taken, as in
+// Linux.
+func (c *Conn) CloseRead() error {
+	if err := c.shutdown(); err != nil {
+		return err
+	}
+	c.rdShut.Store(true)
+	c.c.Rd.Wake()
+	return nil
+}
+
 // CloseWrite ends this end's stream; the peer reads io.EOF after all data. Reading goes on.
 func (c *Conn) CloseWrite() error {
+	c.wmu.Lock()
+	defer c.wmu.Unlock()
+	if err := c.shutdown(); err != nil {
+		return err
+	}
+	c.c.CloseWrite()
+	return nil
+}
+
+// shutdown returns the error of shutdown(2).
+func (c *Conn) shutdown() error {
 	if c.closed.Load() {
 		return c.opError("close", net.ErrClosed)
 	}
-	c.wmu.Lock()
-	defer c.wmu.Unlock()
-	c.c.CloseWrite()
+	if c.c.Done() {
+		return c.opError("close", os.NewSyscallError("shutdown", syscall.ENOTCONN))
+	}
 	return nil
 }
 
@@ -180,13 +232,6 @@ func (c *Conn) Close() error {
 	return c.end((*tcp.Conn).Close)
 }
 
-// SetLinger says what Close does with data that is not delivered yet, as net.TCPConn's does: with 0 the connection is reset and the
-// data lost; otherwise Close returns at once and the data is still delivered, however long that takes.
-func (c *Conn) SetLinger(sec int) error {
-	c.abortive.Store(sec == 0)
-	return nil
-}
-
 // Abort resets the connection; what was written and not delivered is lost.
 func (c *Conn) Abort() error { return c.end((*tcp.Conn).Abort) }
 
@@ -197,52 +242,11 @@ func (c *Conn) end(how func(*tcp.Conn)) error {
 	c.c.Rd.Wake()
 	c.c.Wr.Wake()
 	c.rmu.Lock() // the calls that waited have left
-	c.wmu.Lock()
 	defer c.rmu.Unlock()
+	if !c.reserved.CompareAndSwap(holdsRoom, closedOver) { // else wmu is locked, and Commit leaves it to us
+		c.wmu.Lock()
+	}
 	defer c.wmu.Unlock()
 	how(c.c)
 	return nil
-}
-
-// SetNoDelay turns Nagle's algorithm off (true) or on.
-func (c *Conn) SetNoDelay(on bool) error {
-	c.c.SetOption(tcp.OptNoDelay, on)
-	return nil
-}
-
-// SetKeepAlive turns keepalive probes on or off.
-func (c *Conn) SetKeepAlive(on bool) error {
-	c.c.SetOption(tcp.OptKeepalive, on)
-	return nil
-}
-
-// SetWriteBuffer limits the bytes written and not acknowledged yet, at least 4096; by default the limit follows the congestion window.
-func (c *Conn) SetWriteBuffer(bytes int) error {
-	c.c.SetSendBuffer(bytes)
-	return nil
-}
-
-// SetMaxPacingRate limits the connection to rate payload bytes per second; 0 lifts the limit.
-func (c *Conn) SetMaxPacingRate(rate uint64) error {
-	c.c.SetMaxRate(rate)
-	return nil
-}
-
-var errnos = map[tcp.Errno]syscall.Errno{
-	tcp.Reset: syscall.ECONNRESET, tcp.Refused: syscall.ECONNREFUSED, tcp.TimedOut: syscall.ETIMEDOUT,
-	tcp.Aborted: syscall.ECONNABORTED, tcp.Unreachable: syscall.EHOSTUNREACH, tcp.PortInUse: syscall.EADDRINUSE,
-	tcp.NoMemory: syscall.ENOBUFS, tcp.Shutdown: syscall.EPIPE,
-}
-
-// sysError turns an engine's error into what package net would return.
-func sysError(call string, err error) error {
-	var e tcp.Errno
-	if errors.As(err, &e) {
-		return os.NewSyscallError(call, errnos[e])
-	}
-	return err
-}
-
-func (c *Conn) opError(op string, err error) error {
-	return &net.OpError{Op: op, Net: "tcp", Source: c.LocalAddr(), Addr: c.RemoteAddr(), Err: sysError(op, err)}
 }

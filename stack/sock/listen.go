@@ -2,23 +2,26 @@ package sock
 
 import (
 	"context"
-	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/fastpath-tcp/fastpath/stack"
 	"github.com/fastpath-tcp/fastpath/stack/tcp"
 )
 
-// Listener accepts connections. It implements net.Listener.
+// Listener accepts connections. It implements net.Listener and has the methods of *net.TCPListener but SyscallConn and File.
 type Listener struct {
-	st     *stack.Stack
-	l      *tcp.Listener
-	addr   *net.TCPAddr
-	mu     sync.Mutex // one goroutine waits at a time
-	closed atomic.Bool
+	st       *stack.Stack
+	l        *tcp.Listener
+	addr     *net.TCPAddr
+	network  uint8
+	mu       sync.Mutex // one goroutine waits at a time
+	deadline alarm
+	closed   atomic.Bool
 }
 
 var _ net.Listener = (*Listener)(nil)
@@ -26,42 +29,69 @@ var _ net.Listener = (*Listener)(nil)
 // DefaultBacklog is the number of connections that may wait to be accepted.
 const DefaultBacklog = 4096
 
-// Listen listens on an address of the stack, such as "10.0.0.1:80", ":80" or "10.0.0.1:0", where port 0 takes a free one. network is
-// "tcp" or "tcp4".
+// ListenConfig makes listeners, like net.ListenConfig. Its zero value with a Stack has net's defaults.
+type ListenConfig struct {
+	Stack   *stack.Stack
+	Backlog int // connections that may wait to be accepted; default DefaultBacklog
+	// KeepAlive is the period of keepalive of accepted connections: 0 means 15 s, less than 0 none. KeepAliveConfig goes before it, if
+	// its Enable is set.
+	KeepAlive       time.Duration
+	KeepAliveConfig net.KeepAliveConfig
+	// Control, if set, is called before the listener is made and may change what its connections begin with.
+	Control func(network, address string, o *Options) error
+	// Resolver looks up host names; without it there are addresses only.
+	Resolver Resolver
+}
+
+// Listen listens on an address of the stack, such as "10.0.0.1:80", ":80" or "10.0.0.1:0", where port 0 takes a free one, with net's
+// defaults. network is "tcp", "tcp4" or "tcp6".
 func Listen(st *stack.Stack, network, address string) (*Listener, error) {
-	ap, err := resolve(network, address)
-	if err != nil {
-		return nil, &net.OpError{Op: "listen", Net: network, Err: err}
-	}
-	return ListenAddr(st, ap, DefaultBacklog)
+	lc := ListenConfig{Stack: st}
+	return lc.Listen(context.Background(), network, address)
 }
 
 // ListenAddr is Listen for an address that is parsed already, with the given backlog.
 func ListenAddr(st *stack.Stack, ap netip.AddrPort, backlog int) (*Listener, error) {
-	l, err := st.Listen(ap, backlog)
-	if err != nil {
-		return nil, &net.OpError{Op: "listen", Net: "tcp", Addr: net.TCPAddrFromAddrPort(ap), Err: sysError("bind", err)}
-	}
-	return &Listener{st: st, l: l, addr: net.TCPAddrFromAddrPort(l.Addr())}, nil
+	lc := ListenConfig{Stack: st, Backlog: max(backlog, 1)}
+	return lc.listen("tcp", ap.String(), ap)
 }
 
-// resolve parses "host:port". There is no name resolution: the host is an address or empty.
-func resolve(network, address string) (netip.AddrPort, error) {
-	if network != "tcp" && network != "tcp4" {
-		return netip.AddrPort{}, net.UnknownNetworkError(network)
-	}
-	host, port, err := net.SplitHostPort(address)
+// Listen listens on an address of the stack. ctx bounds the look-up of a name only.
+func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (*Listener, error) {
+	aps, err := resolve(ctx, lc.Resolver, network, address)
 	if err != nil {
-		return netip.AddrPort{}, err
+		return nil, &net.OpError{Op: "listen", Net: network, Err: err}
 	}
-	if host == "" {
-		host = "0.0.0.0"
+	return lc.listen(network, address, aps[0])
+}
+
+func (lc *ListenConfig) listen(network, address string, ap netip.AddrPort) (*Listener, error) {
+	fail := func(err error) (*Listener, error) {
+		return nil, &net.OpError{Op: "listen", Net: network, Addr: net.TCPAddrFromAddrPort(ap), Err: sysError("bind", err)}
 	}
-	ap, err := netip.ParseAddrPort(net.JoinHostPort(host, port))
+	if network == "tcp" && ap.Addr().IsUnspecified() { // any of both families, as in package net
+		ap = netip.AddrPortFrom(netip.Addr{}, ap.Port())
+	}
+	o := newOptions(lc.KeepAlive, lc.KeepAliveConfig)
+	if lc.Control != nil {
+		if err := lc.Control(network, address, o); err != nil {
+			return fail(err)
+		}
+	}
+	setup, err := o.setup(lc.Stack)
 	if err != nil {
-		return ap, &net.AddrError{Err: fmt.Sprintf("not an address and port (%v)", err), Addr: address}
+		return fail(err)
 	}
-	return ap, nil
+	backlog := lc.Backlog
+	if backlog == 0 {
+		backlog = DefaultBacklog
+	}
+	l, err := lc.Stack.ListenAs(ap, backlog, network == "tcp6", setup)
+	if err != nil {
+		return fail(err)
+	}
+	i, _ := networkIndex(network) // resolve knows it
+	return &Listener{st: lc.Stack, l: l, addr: net.TCPAddrFromAddrPort(l.Addr()), network: i}, nil
 }
 
 // Addr is the listener's address.
@@ -81,19 +111,42 @@ func (l *Listener) Accept() (net.Conn, error) {
 
 // AcceptConn is Accept with the connection's own type.
 func (l *Listener) AcceptConn() (*Conn, error) {
+	var one [1]*tcp.Conn
+	if _, err := l.accept(one[:]); err != nil {
+		return nil, err
+	}
+	return newConn(l.st, one[0], l.network), nil
+}
+
+// AcceptBatch waits for connections and takes up to len(dst) of them, as many as there are; it returns their number.
+func (l *Listener) AcceptBatch(dst []*Conn) (int, error) {
+	var batch [64]*tcp.Conn
+	n, err := l.accept(batch[:min(len(dst), len(batch))])
+	for i, c := range batch[:n] {
+		dst[i] = newConn(l.st, c, l.network)
+	}
+	return n, err
+}
+
+func (l *Listener) accept(dst []*tcp.Conn) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for armed := false; ; {
-		c, err := l.l.TryAccept()
+		n, err := 0, error(nil)
+		if l.deadline.passed() && !l.closed.Load() {
+			err = os.ErrDeadlineExceeded
+		} else if n, err = l.l.TryAcceptBatch(dst); err == tcp.Aborted {
+			err = net.ErrClosed
+		}
 		switch {
 		case err != tcp.ErrWouldBlock:
 			if armed {
 				l.l.Ready.Disarm()
 			}
 			if err != nil {
-				return nil, &net.OpError{Op: "accept", Net: "tcp", Addr: l.addr, Err: net.ErrClosed}
+				err = l.opError("accept", err)
 			}
-			return newConn(l.st, c), nil
+			return n, err
 		case !armed:
 			l.l.Ready.Arm() // then look once more
 			armed = true
@@ -104,63 +157,25 @@ func (l *Listener) AcceptConn() (*Conn, error) {
 	}
 }
 
-// Close stops listening. Connections that were not accepted are reset.
-func (l *Listener) Close() error {
-	if l.closed.Swap(true) {
-		return &net.OpError{Op: "close", Net: "tcp", Addr: l.addr, Err: net.ErrClosed}
+func (l *Listener) opError(op string, err error) error {
+	return &net.OpError{Op: op, Net: networks[l.network], Addr: l.addr, Err: err}
+}
+
+// SetDeadline sets the time after which Accept fails with os.ErrDeadlineExceeded. The zero time means none; calls that wait take it up.
+func (l *Listener) SetDeadline(t time.Time) error {
+	if l.closed.Load() {
+		return l.opError("set", net.ErrClosed)
 	}
-	l.st.CloseListener(l.l)
+	l.deadline.set(t, l.l.Ready.Wake)
 	return nil
 }
 
-// Dialer opens connections over a stack.
-type Dialer struct {
-	Stack     *stack.Stack
-	LocalAddr netip.AddrPort // optional: the stack chooses what is not given, address or port
-}
-
-// Dial is DialContext without a context.
-func (d *Dialer) Dial(network, address string) (net.Conn, error) {
-	return d.DialContext(context.Background(), network, address)
-}
-
-// DialContext connects to address, such as "10.0.0.2:80". It fits http.Transport.DialContext.
-func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
-	ap, err := resolve(network, address)
-	if err != nil {
-		return nil, &net.OpError{Op: "dial", Net: network, Err: err}
+// Close stops listening. Connections that were not accepted are reset.
+func (l *Listener) Close() error {
+	if l.closed.Swap(true) {
+		return l.opError("close", net.ErrClosed)
 	}
-	c, err := d.DialAddr(ctx, ap)
-	if err != nil {
-		return nil, err
-	}
-	return c, nil
-}
-
-// DialAddr connects to an address that is parsed already. When ctx ends first, the attempt is given up.
-func (d *Dialer) DialAddr(ctx context.Context, ap netip.AddrPort) (*Conn, error) {
-	fail := func(err error) (*Conn, error) {
-		return nil, &net.OpError{Op: "dial", Net: "tcp", Addr: net.TCPAddrFromAddrPort(ap), Err: sysError("connect", err)}
-	}
-	if err := ctx.Err(); err != nil {
-		return fail(err)
-	}
-	c, err := d.Stack.Connect(d.LocalAddr, ap)
-	if err != nil {
-		return fail(err)
-	}
-	for !c.Up() {
-		c.Wr.Arm()
-		if c.Up() {
-			c.Wr.Disarm()
-		} else if !c.Wr.WaitOr(ctx.Done()) {
-			c.Abort()
-			return fail(ctx.Err())
-		}
-	}
-	if e := c.Err(); e != tcp.OK {
-		c.Close() // frees what is left of it
-		return fail(e)
-	}
-	return newConn(d.Stack, c), nil
+	l.deadline.set(time.Time{}, l.l.Ready.Wake)
+	l.st.CloseListener(l.l)
+	return nil
 }

@@ -174,7 +174,7 @@ func TestCloseWakes(t *testing.T) {
 	}
 }
 
-// The peer's reset ends calls that wait with ECONNRESET; writing after that too.
+// The peer's reset ends calls that wait with ECONNRESET; writing after that is EPIPE.
 func TestResetWakes(t *testing.T) {
 	sa, sb := pair(t, stack.Config{})
 	c1, c2 := connect(t, sa, sb)
@@ -185,7 +185,7 @@ func TestResetWakes(t *testing.T) {
 	if got := wait(t, rd); !errors.Is(got.err, syscall.ECONNRESET) {
 		t.Errorf("read: %v", got.err)
 	}
-	if _, err := c1.Write([]byte("x")); !errors.Is(err, syscall.ECONNRESET) {
+	if _, err := c1.Write([]byte("x")); !errors.Is(err, syscall.EPIPE) { // the read had the error itself
 		t.Errorf("write: %v", err)
 	}
 	c1.Close()
@@ -276,7 +276,7 @@ func TestDialErrors(t *testing.T) {
 	if _, err := d.Dial("udp", "10.0.0.2:80"); err == nil {
 		t.Error("dialled udp")
 	}
-	if _, err := d.Dial("tcp", "192.0.2.1:80"); !errors.Is(err, syscall.EHOSTUNREACH) {
+	if _, err := d.Dial("tcp", "192.0.2.1:80"); !errors.Is(err, syscall.ENETUNREACH) {
 		t.Errorf("no route: %v", err)
 	}
 }
@@ -290,10 +290,8 @@ func TestListenErrors(t *testing.T) {
 	if _, err := sock.Listen(sb, "tcp", "10.0.0.2:80"); !errors.Is(err, syscall.EADDRINUSE) {
 		t.Errorf("port in use: %v", err)
 	}
-	if any, err := sock.Listen(sb, "tcp", ":80"); err != nil { // an address of its own, beside any
+	if _, err := sock.Listen(sb, "tcp", ":80"); !errors.Is(err, syscall.EADDRINUSE) { // as in Linux
 		t.Errorf("any address beside one: %v", err)
-	} else {
-		any.Close()
 	}
 	ln.Close()
 	again, err := sock.Listen(sb, "tcp", "10.0.0.2:80")

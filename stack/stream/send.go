@@ -50,43 +50,57 @@ func (s *Send) Append(p []byte, limit uint64) int {
 	if room := limit - held; uint64(len(p)) > room {
 		p = p[:room]
 	}
-	// Memory comes first: a busy word must be followed by a larger tail, else nobody frees the chunk.
-	var fresh *mem.Chunk
-	if state == none {
-		fresh = take(s.arena, mem.ClassFor(len(p)))
-	} else if tail == s.lastEnd {
-		fresh = take(s.arena, grown(s.last.Class, len(p)))
-	}
-	if fresh == nil && (state == none || tail == s.lastEnd) {
+	fresh, ok := s.own(len(p), tail, state)
+	if !ok {
 		return 0
-	}
-	if state != none && !s.tail.change(tail, busy) {
-		state = none // the worker released all and freed the chunk
-		if fresh == nil {
-			if fresh = take(s.arena, mem.ClassFor(len(p))); fresh == nil {
-				return 0
-			}
-		}
-	}
-	if state == none {
-		s.last = nil
 	}
 	n := s.fill(fresh, p, tail)
 	s.tail.store(tail+uint64(n), idle)
 	return n
 }
 
+// own makes the chain's end the application's, for n more bytes. fresh is to be linked there, unless it is nil. It returns false if
+// memory is out.
+func (s *Send) own(n int, tail, state uint64) (fresh *mem.Chunk, ok bool) {
+	// Memory comes first: a busy word must be followed by a larger tail or by Trim, else nobody frees the chunk.
+	if state == none {
+		fresh = take(s.arena, mem.ClassFor(n))
+	} else if tail == s.lastEnd {
+		fresh = take(s.arena, grown(s.last.Class, n))
+	}
+	if fresh == nil && (state == none || tail == s.lastEnd) {
+		return nil, false
+	}
+	if state != none && !s.tail.change(tail, busy) {
+		state = none // the worker released all and freed the chunk
+		if fresh == nil {
+			if fresh = take(s.arena, mem.ClassFor(n)); fresh == nil {
+				return nil, false
+			}
+		}
+	}
+	if state == none {
+		s.last = nil
+	}
+	return fresh, true
+}
+
+// extend links fresh to the chain's end.
+func (s *Send) extend(fresh *mem.Chunk, tail uint64) {
+	fresh.Start, fresh.End = tail, tail+uint64(len(fresh.Mem))
+	if s.last == nil {
+		s.first = fresh
+	} else {
+		s.last.Next.Store(fresh) // and then it may be freed
+	}
+	s.last, s.lastEnd = fresh, fresh.End
+}
+
 // fill copies p to the chain's end, behind linking fresh if that is not nil, and returns how many bytes memory sufficed for.
 func (s *Send) fill(fresh *mem.Chunk, p []byte, tail uint64) (n int) {
 	for {
 		if fresh != nil {
-			fresh.Start, fresh.End = tail, tail+uint64(len(fresh.Mem))
-			if s.last == nil {
-				s.first = fresh
-			} else {
-				s.last.Next.Store(fresh) // and then it may be freed
-			}
-			s.last, s.lastEnd = fresh, fresh.End
+			s.extend(fresh, tail)
 		}
 		k := copy(s.last.Mem[tail-s.last.Start:], p[n:])
 		tail += uint64(k)

@@ -2,7 +2,6 @@ package tcp
 
 import (
 	"errors"
-	"io"
 	"sync/atomic"
 
 	"github.com/fastpath-tcp/fastpath/plugins"
@@ -26,9 +25,12 @@ const (
 	PortInUse         // no free port or tuple in use (EADDRINUSE)
 	NoMemory          // over the memory budget (ENOBUFS)
 	Shutdown          // write after CloseWrite (EPIPE)
+	NoRoute           // no route to the peer's network (ENETUNREACH)
+	NotLocal          // no address of this host, or no source port is left (EADDRNOTAVAIL)
 )
 
-var errnoNames = [...]string{"ok", "connection reset by peer", "connection refused", "connection timed out", "connection aborted", "no route to host", "address already in use", "no buffer space available", "broken pipe"}
+var errnoNames = [...]string{"ok", "connection reset by peer", "connection refused", "connection timed out", "connection aborted", "no route to host", "address already in use", "no buffer space available", "broken pipe",
+	"network is unreachable", "cannot assign requested address"}
 
 func (e Errno) Error() string { return errnoNames[e] }
 
@@ -51,6 +53,8 @@ const (
 	kickDeadline                    // a deadline moved
 	kickOption                      // an option changed
 	kickMemory                      // there was no memory to write to
+	kickFlush                       // Flush
+	kickTrim                        // a reservation was given back unused
 )
 
 // App is the application's half of a Conn. Its methods never block. One goroutine at a time may read and one may write; Close
@@ -74,7 +78,6 @@ type App struct {
 	// RdDeadline and WrDeadline are the times at which the worker wakes Rd and Wr at the latest; 0 means none. Set, then call
 	// DeadlineChanged.
 	RdDeadline, WrDeadline atomic.Int64
-	rateLimit              atomic.Uint64
 	tune                   atomic.Pointer[Tuning] // nil: nothing was set
 }
 
@@ -83,7 +86,6 @@ const (
 	OptNoDelay uint32 = 1 << iota
 	OptCork
 	OptKeepalive
-	optFixedSendBuffer // the application has set the limit
 )
 
 // Err is why the connection ended; OK while it lives or after an orderly end.
@@ -103,20 +105,11 @@ func (c *Conn) TryRead(p []byte) (int, error) {
 		c.afterRead(n)
 		return n, nil
 	}
-	switch {
-	case f&flagClosed != 0:
-		return 0, Aborted
-	case f&flagEOF != 0:
-		return 0, io.EOF
-	case f&flagDone != 0:
-		if e := c.Err(); e != OK {
-			return 0, e
-		}
-		return 0, io.EOF
-	case len(p) == 0:
-		return 0, nil
+	err := c.readErr(f)
+	if len(p) == 0 && err == ErrWouldBlock {
+		err = nil
 	}
-	return 0, ErrWouldBlock
+	return 0, err
 }
 
 // Peek returns the next received bytes in place, or nil. They stay valid until Discard.
@@ -143,15 +136,8 @@ func (c *Conn) Readable() int { return int(c.rcv.Tail() - c.rcv.Head()) }
 
 // TryWrite appends p to the send stream as far as it fits.
 func (c *Conn) TryWrite(p []byte) (int, error) {
-	f := c.flags.Load()
-	if f&(flagDone|flagWrShut|flagClosed) != 0 {
-		if e := c.Err(); e != OK {
-			return 0, e
-		}
-		return 0, Shutdown
-	}
-	if f&flagUp == 0 {
-		return 0, ErrWouldBlock
+	if err := c.writeErr(c.flags.Load()); err != nil {
+		return 0, err
 	}
 	if len(p) == 0 {
 		return 0, nil
@@ -236,17 +222,17 @@ func (c *Conn) SetOption(opt uint32, on bool) {
 
 // SetMaxRate limits the connection to rate payload bytes per second; 0 or plugins.Unlimited lifts the limit.
 func (c *Conn) SetMaxRate(rate uint64) {
-	if rate == 0 {
-		rate = plugins.Unlimited
+	if rate == plugins.Unlimited {
+		rate = 0
 	}
-	c.rateLimit.Store(rate)
-	c.kick(kickOption)
+	c.Tune(func(t *Tuning) { t.MaxRate = rate })
 }
 
 // SetSendBuffer limits the bytes that the send stream holds, instead of the engine's own sizing.
 func (c *Conn) SetSendBuffer(n int) {
-	c.opts.Or(optFixedSendBuffer)
-	c.sndLimit.Store(uint64(max(n, 4096)))
+	n = max(n, minSetBuffer)
+	c.sndLimit.Store(uint64(n))
+	c.Tune(func(t *Tuning) { t.SendBuffer = n })
 }
 
 // kick leaves the worker a message. It costs a lock-free push at most once per turn.

@@ -83,6 +83,8 @@ type Conn struct {
 	unaOff              uint64
 	ipID                uint16
 	finQueued, finSent  bool
+	lowat               bool // the application wants little unsent (Tuning.NotSentLowat)
+	flush               bool // until nothing is left, neither Nagle nor a cork holds a small segment
 	ackNow              bool
 	sendNew             uint8 // new segments that go before retransmissions (F-RTO)
 	wantProbe           bool  // the rtx module asked for a tail-loss probe
@@ -232,14 +234,23 @@ func (c *Conn) setCwnd(cwnd uint32) {
 // so that it is still warm when it is sent. A window beyond twice of what is ever in flight does not count: something else limits
 // the flow.
 func (c *Conn) sizeSendBuffer() {
-	if c.opts.Load()&optFixedSendBuffer != 0 {
+	if c.lowat {
+		c.eng.limitUnsent(c)
 		return
 	}
-	used := min(uint64(c.cwnd), 2*uint64(c.maxFlight))
-	limit := min(max(2*used, minSendBuffer), uint64(c.eng.cfg.SendBuffer))
-	if old := c.sndLimit.Load(); limit < old || c.eng.env.Budget.Level() < mem.Pressure { // under pressure buffers do not grow
+	limit := c.bufferLimit()
+	if old := c.sndLimit.Load(); limit < old || c.Tuned().SendBuffer != 0 || c.eng.env.Budget.Level() < mem.Pressure { // under pressure buffers do not grow
 		c.sndLimit.Store(limit)
 	}
+}
+
+// bufferLimit is sizeSendBuffer's result, or what the application has set.
+func (c *Conn) bufferLimit() uint64 {
+	if n := c.Tuned().SendBuffer; n != 0 {
+		return uint64(n)
+	}
+	used := min(uint64(c.cwnd), 2*uint64(c.maxFlight))
+	return min(max(2*used, minSendBuffer), uint64(c.eng.cfg.SendBuffer))
 }
 
 // setTimer arms timer k. The wheel's entry moves only if it would come too late.

@@ -235,6 +235,12 @@ func (e *Engine) kicked(c *Conn, bits uint32) {
 	if bits&kickOption != 0 {
 		e.optionsChanged(c)
 	}
+	if bits&kickTrim != 0 {
+		c.snd.Trim()
+	}
+	if bits&kickFlush != 0 {
+		c.flush = true
+	}
 	if bits&kickShut != 0 {
 		e.shutdownWrite(c)
 	}
@@ -253,7 +259,7 @@ func (e *Engine) kicked(c *Conn, bits uint32) {
 	if bits&kickRead != 0 {
 		e.windowUpdate(c)
 	}
-	if bits&(kickWrite|kickShut|kickClose) != 0 {
+	if bits&(kickWrite|kickShut|kickClose|kickFlush) != 0 {
 		e.dataReady(c)
 	}
 }

@@ -235,4 +235,7 @@ func (e *Engine) received(c *Conn, l *Listener, s *synInfo, iss uint32) {
 	c.state, c.listener = SynReceived, l
 	c.iss, c.sndUna, c.sndNxt = iss, iss, iss+1
 	e.learnSYN(c, s)
+	if l != nil && l.setup != nil { // after the window that the SYN-ACK has told
+		e.setUp(c, l.setup)
+	}
 }

@@ -61,7 +61,7 @@ func (e *Engine) Info(c *Conn) Info {
 		RTO: c.rto(), RTT: c.stat.srtt, RTTVar: time.Duration(c.stat.rttvar) * time.Microsecond, MinRTT: c.stat.minRTT,
 		BytesAcked: c.unaOff, BytesReceived: c.rcvOff,
 		MSS: c.mss, RcvMSS: c.rcvMSS, Cwnd: c.cwnd, Ssthresh: c.ssthresh, InFlight: c.inFlight(), SndWnd: c.sndWnd,
-		RcvWnd: c.rcvAdv - c.rcvNxt, RcvBuf: c.rcvBuf, SndBuf: c.sndLimit.Load(), CAState: caNames[c.caState()], PacingRate: c.line.Rate, MaxRate: c.rateLimit.Load(),
+		RcvWnd: c.rcvAdv - c.rcvNxt, RcvBuf: c.rcvBuf, SndBuf: c.sndLimit.Load(), CAState: caNames[c.caState()], PacingRate: c.line.Rate, MaxRate: c.Tuned().maxRate(),
 		DeliveryAppLimited: c.stat.rateAppLimited, AppLimited: c.appLimited != 0,
 		Lost: c.out.log.lost, Sacked: c.out.log.sacked, Unacked: c.out.log.n, Backoff: c.stat.backoff, Counts: c.count, CongAux: c.aux,
 		Age: e.now.Sub(c.openedAt), LastSend: e.now.Sub(c.lastSend), LastRecv: e.now.Sub(c.lastData),

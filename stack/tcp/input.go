@@ -266,6 +266,10 @@ func (e *Engine) advance(c *Conn, ack uint32) {
 // wakeWriter wakes a waiting writer when a good part of the buffer is free (a third, as Linux does), so that it is not woken for
 // every segment.
 func (e *Engine) wakeWriter(c *Conn) {
+	if c.lowat {
+		e.limitUnsent(c)
+		return
+	}
 	if !c.Wr.Armed() {
 		return
 	}

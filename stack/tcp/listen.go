@@ -16,10 +16,11 @@ import (
 // (see SynCookies). The accept queue holds backlog connections. When it is full, SYNs and the last ACKs of handshakes are dropped:
 // both ends try again for as long as their retransmissions last.
 type Listener struct {
-	addr wire.Addr // zero: any; 0.0.0.0: any of IPv4
-	only bool      // an addr of zero means IPv6 only
-	port uint16
-	max  int
+	addr  wire.Addr // zero: any; 0.0.0.0: any of IPv4
+	only  bool      // an addr of zero means IPv6 only
+	port  uint16
+	max   int
+	setup *Setup // of its connections; nil: nothing of their own
 
 	Ready Waiter // woken when Accept may succeed
 
@@ -34,6 +35,9 @@ type Listener struct {
 func NewListener(addr wire.Addr, port uint16, backlog int) *Listener {
 	return &Listener{addr: addr, port: port, max: max(backlog, 1)}
 }
+
+// SetUp makes the listener's connections begin with s. Call it before the listener is registered.
+func (l *Listener) SetUp(s *Setup) { l.setup = s }
 
 // Only6 makes a listener for any address one for IPv6 alone (RFC 3493, 5.3). Call it before the listener is registered.
 func (l *Listener) Only6() { l.only = true }
@@ -51,20 +55,27 @@ func (l *Listener) hears(v4 bool) bool {
 
 // TryAccept returns a connection, ErrWouldBlock, or Aborted after Close.
 func (l *Listener) TryAccept() (*Conn, error) {
+	var one [1]*Conn
+	_, err := l.TryAcceptBatch(one[:])
+	return one[0], err
+}
+
+// TryAcceptBatch takes as many connections as wait and fit into dst, and returns their number. Errors are TryAccept's.
+func (l *Listener) TryAcceptBatch(dst []*Conn) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
-		return nil, Aborted
+		return 0, Aborted
 	}
 	if len(l.queue) == 0 {
-		return nil, ErrWouldBlock
+		return 0, ErrWouldBlock
 	}
-	c := l.queue[0]
-	l.queue[0] = nil
-	if l.queue = l.queue[1:]; len(l.queue) == 0 {
+	n := copy(dst, l.queue)
+	clear(l.queue[:n])
+	if l.queue = l.queue[n:]; len(l.queue) == 0 {
 		l.queue = nil
 	}
-	return c, nil
+	return n, nil
 }
 
 // Pending is the number of connections that wait to be accepted.
@@ -103,14 +114,20 @@ func (l *Listener) full() bool {
 	return l.closed || len(l.queue) >= l.max
 }
 
-// Listen registers l. It fails with PortInUse if another listener has the same address and port, or both are for any address of
-// the same family.
+// overlaps reports whether there are addresses that both listeners hear.
+func (l *Listener) overlaps(o *Listener) bool {
+	for _, v4 := range [...]bool{true, false} {
+		if l.hears(v4) && (o.hears(v4) || !o.addr.IsZero() && o.addr.Is4() == v4) {
+			return true
+		}
+	}
+	return l.addr == o.addr && !l.addr.IsZero()
+}
+
+// Listen registers l. It fails with PortInUse if another listener has the port and an address of l's, as in Linux.
 func (e *Engine) Listen(l *Listener) error {
 	for _, o := range e.listeners {
-		if o.port != l.port {
-			continue
-		}
-		if o.addr == l.addr && !o.addr.IsZero() || o.hears(true) && l.hears(true) || o.hears(false) && l.hears(false) {
+		if o.port == l.port && (l.overlaps(o) || o.overlaps(l)) {
 			return PortInUse
 		}
 	}
@@ -136,20 +153,14 @@ func (e *Engine) Unlisten(l *Listener) {
 	}
 }
 
-// listener finds the listener for a tuple: one for the exact address goes before one for any.
-func (e *Engine) listener(k *Tuple) (any *Listener) {
+// listener finds the listener for a tuple. There is at most one.
+func (e *Engine) listener(k *Tuple) *Listener {
 	for _, l := range e.listeners {
-		if l.port != k.LocalPort {
-			continue
-		}
-		if l.addr == k.Local {
+		if l.port == k.LocalPort && (l.addr == k.Local || l.hears(k.Local.Is4())) {
 			return l
 		}
-		if l.hears(k.Local.Is4()) {
-			any = l
-		}
 	}
-	return any
+	return nil
 }
 
 // listenSegment is the LISTEN state (RFC 9293, 3.10.7.2).

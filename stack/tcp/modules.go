@@ -77,14 +77,19 @@ func (e *Engine) move(k plugins.Kind, from, to int) (moved int) {
 		if c == nil || !c.opened() || int(c.mod[k]) == to || from >= 0 && int(c.mod[k]) != from {
 			continue
 		}
-		e.tellClose(c, k)
-		e.of(c, k).flows--
-		c.mod[k] = uint8(to)
-		e.of(c, k).flows++
-		e.needResume(c, k)
+		e.rehome(c, k, to)
 		moved++
 	}
 	return moved
+}
+
+// rehome is move for one flow.
+func (e *Engine) rehome(c *Conn, k plugins.Kind, to int) {
+	e.tellClose(c, k)
+	e.of(c, k).flows--
+	c.mod[k] = uint8(to)
+	e.of(c, k).flows++
+	e.needResume(c, k)
 }
 
 // needResume queues a Resume of c for its module of kind k.
@@ -265,7 +270,7 @@ func (e *Engine) tellPace(c *Conn, kind uint8) {
 	ev := e.pace.push(c.mod[plugins.Pace])
 	*ev = pace.Event{
 		Flow: c.flow(), ID: e.event, Time: e.now, Kind: kind, MSS: c.mss, Cwnd: max(c.cwnd, c.sndNxt-c.sndUna),
-		Ssthresh: c.ssthresh, Rate: c.rate, MaxRate: c.rateLimit.Load(), SRTT: c.stat.srtt,
+		Ssthresh: c.ssthresh, Rate: c.rate, MaxRate: c.Tuned().maxRate(), SRTT: c.stat.srtt,
 	}
 }
 

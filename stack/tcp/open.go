@@ -2,7 +2,6 @@ package tcp
 
 import (
 	"github.com/fastpath-tcp/fastpath/cong"
-	"github.com/fastpath-tcp/fastpath/plugins"
 	"github.com/fastpath-tcp/fastpath/stack/mem"
 	"github.com/fastpath-tcp/fastpath/stack/seq"
 	"github.com/fastpath-tcp/fastpath/stack/wire"
@@ -35,7 +34,6 @@ func (e *Engine) initConn(c *Conn) {
 	c.snd.Init(e.env.Arena)
 	c.rcv.Init(e.env.Arena)
 	c.sndLimit.Store(min(minSendBuffer, uint64(e.cfg.SendBuffer)))
-	c.rateLimit.Store(plugins.Unlimited)
 	c.setRcvBuf(e.rcvStart())
 	c.ssthresh = cong.InfiniteSsthresh
 	c.line, c.out = &unpaced, &nothing
@@ -130,10 +128,13 @@ func (e *Engine) learnSYN(c *Conn, s *synInfo) {
 
 // Connect opens a connection to the tuple's remote end. A LocalPort of 0 is chosen by the engine so that the peer's segments come
 // to this worker. The Conn's flags tell the outcome: wait on its Wr until Up.
-func (e *Engine) Connect(k Tuple) (*Conn, error) {
+func (e *Engine) Connect(k Tuple) (*Conn, error) { return e.ConnectAs(k, nil) }
+
+// ConnectAs is Connect with what the connection begins with, if s is not nil.
+func (e *Engine) ConnectAs(k Tuple, s *Setup) (*Conn, error) {
 	if k.LocalPort == 0 {
 		if !e.choosePort(&k) {
-			return nil, PortInUse
+			return nil, NotLocal
 		}
 	} else if e.find(&k) != nil {
 		return nil, PortInUse
@@ -148,6 +149,9 @@ func (e *Engine) Connect(k Tuple) (*Conn, error) {
 	c.sndUna, c.sndNxt = c.iss, c.iss
 	c.rcvScale = scaleFor(e.cfg.RecvBuffer)
 	c.mss = uint32(e.ourMSS(&k))
+	if s != nil {
+		e.setUp(c, s)
+	}
 	c.ackNow = true
 	e.makeReady(c)
 	c.setTimer(timerState, e.now.Add(rtoInitial))

@@ -546,7 +546,7 @@ func TestPortChoice(t *testing.T) {
 		seen[f.StackPort] = true
 	}
 	to := netip.AddrPortFrom(tcptest.PeerAddr, 80)
-	if _, err := p.Stack.Connect(netip.AddrPort{}, to); err != tcp.PortInUse {
+	if _, err := p.Stack.Connect(netip.AddrPort{}, to); err != tcp.NotLocal {
 		t.Errorf("a fifth connection through four ports: %v", err)
 	}
 	if _, err := p.Stack.Connect(netip.AddrPortFrom(tcptest.StackAddr, 40000), to); err != tcp.PortInUse {

@@ -9,13 +9,15 @@ func (e *Engine) optionsChanged(c *Conn) {
 	if c.isOpen {
 		e.tellPace(c, pace.EvUpdate) // the maximum rate may have changed
 	}
-	if n := c.Tuned().RecvBuffer; n != 0 && uint32(n) != c.rcvBuf {
-		c.setRcvBuf(uint32(min(n, e.cfg.RecvBuffer)))
+	old := c.rcvBuf
+	if e.tuned(c); c.rcvBuf > old {
 		e.windowUpdate(c)
 	}
+	e.wakeWriter(c)
 	if c.opts.Load()&OptKeepalive != 0 {
-		if c.state >= Established && c.due[timerKeepalive] == never {
-			e.armKeepalive(c)
+		if c.state >= Established && c.keepProbes == 0 { // the idle time may have changed; what has passed of it counts, as in Linux
+			idle, _, _ := e.keepalive(c)
+			c.setTimer(timerKeepalive, max(c.lastHeard().Add(idle), e.now))
 		}
 	} else {
 		c.stopTimer(timerKeepalive)

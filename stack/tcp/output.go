@@ -77,6 +77,9 @@ func (e *Engine) send(c *Conn) sendResult {
 		}
 		if c.sndNxt != before {
 			c.validateCwnd()
+			if c.lowat {
+				e.limitUnsent(c)
+			}
 		}
 	}
 	if c.ackNow && r != sendFull && !e.emit(c, c.sndNxt, wire.ACK, 0, 0) {
@@ -218,6 +221,9 @@ func (e *Engine) holdSmall(c *Conn, n uint32, queued uint64) bool {
 	if uint64(n) < queued {
 		return false // limited by the window, not by the data
 	}
+	if c.flush {
+		return false
+	}
 	opts := c.opts.Load()
 	if opts&OptCork != 0 {
 		return true
@@ -251,6 +257,7 @@ func (e *Engine) stopped(c *Conn, w why) {
 			e.armPersist(c)
 		}
 	case noData:
+		c.flush = false
 		e.markAppLimited(c)
 	case heldSmall:
 		if c.sndNxt == c.sndUna && c.due[timerState] == plugins.Never && c.opts.Load()&OptCork != 0 {

@@ -241,22 +241,27 @@ func (e *Engine) sendHeld(c *Conn) bool {
 }
 
 func (e *Engine) armKeepalive(c *Conn) {
-	c.setTimer(timerKeepalive, e.now.Add(e.cfg.KeepaliveIdle))
+	idle, _, _ := e.keepalive(c)
+	c.setTimer(timerKeepalive, e.now.Add(idle))
 }
+
+// lastHeard is when the connection was last in use, as far as keepalive goes.
+func (c *Conn) lastHeard() plugins.Time { return max(c.lastData, c.lastSend, c.openedAt) }
 
 // keepaliveExpired probes an idle peer (RFC 9293, 3.8.4).
 func (e *Engine) keepaliveExpired(c *Conn) {
 	if c.opts.Load()&OptKeepalive == 0 || c.state < Established {
 		return
 	}
-	idle := e.now.Sub(max(c.lastData, c.lastSend, c.openedAt))
+	idle := e.now.Sub(c.lastHeard())
+	after, every, count := e.keepalive(c)
 	switch {
 	case c.sndNxt != c.sndUna:
 		c.keepProbes = 0
-		e.armKeepalive(c)
-	case idle < e.cfg.KeepaliveIdle && c.keepProbes == 0:
-		c.setTimer(timerKeepalive, e.now.Add(e.cfg.KeepaliveIdle-idle))
-	case int(c.keepProbes) >= e.cfg.KeepaliveCount:
+		c.setTimer(timerKeepalive, e.now.Add(after))
+	case idle < after && c.keepProbes == 0:
+		c.setTimer(timerKeepalive, e.now.Add(after-idle))
+	case int(c.keepProbes) >= count:
 		e.Stats.AbortOnTimeout++
 		e.reset(c)
 		e.destroy(c, TimedOut)
@@ -264,6 +269,6 @@ func (e *Engine) keepaliveExpired(c *Conn) {
 		e.Stats.KeepaliveProbes++
 		e.sendProbe(c)
 		c.keepProbes++
-		c.setTimer(timerKeepalive, e.now.Add(e.cfg.KeepaliveEvery))
+		c.setTimer(timerKeepalive, e.now.Add(every))
 	}
 }

@@ -1,9 +1,28 @@
 package tcp
 
+import (
+	"time"
+
+	"github.com/fastpath-tcp/fastpath/plugins"
+)
+
 // Tuning is what an application has set of a connection otherwise than the engine's settings. Zero fields mean those. Connections
 // share it: it does not change, another takes its place (Conn.Tune).
 type Tuning struct {
-	RecvBuffer int // bytes that wait for the reader (SO_RCVBUF); the buffer then does not size itself
+	KeepIdle     time.Duration // until the first keepalive probe (TCP_KEEPIDLE)
+	KeepEvery    time.Duration // between probes (TCP_KEEPINTVL)
+	KeepCount    int           // unanswered probes that end the connection (TCP_KEEPCNT)
+	MaxRate      uint64        // payload bytes per second (SO_MAX_PACING_RATE)
+	RecvBuffer   int           // bytes that wait for the reader (SO_RCVBUF); the buffer then does not size itself
+	SendBuffer   int           // bytes written and not acknowledged (SO_SNDBUF)
+	NotSentLowat int           // a writer is held back while as many bytes have not been sent yet (TCP_NOTSENT_LOWAT)
+}
+
+// Setup is what a connection begins with.
+type Setup struct {
+	Modules            Choice
+	Options, NoOptions uint32 // option bits to set, and to clear against the engine's settings
+	Tuning             *Tuning
 }
 
 var noTuning Tuning
@@ -27,4 +46,64 @@ func (c *Conn) Tune(change func(*Tuning)) {
 		}
 	}
 	c.kick(kickOption)
+}
+
+// maxRate is the application's limit, as pace wants it.
+func (t *Tuning) maxRate() uint64 {
+	if t.MaxRate == 0 {
+		return plugins.Unlimited
+	}
+	return t.MaxRate
+}
+
+// keepalive returns the connection's idle time, interval and number of probes.
+func (e *Engine) keepalive(c *Conn) (idle, every time.Duration, count int) {
+	t := c.Tuned()
+	idle, every, count = e.cfg.KeepaliveIdle, e.cfg.KeepaliveEvery, e.cfg.KeepaliveCount
+	if t.KeepIdle > 0 {
+		idle = t.KeepIdle
+	}
+	if t.KeepEvery > 0 {
+		every = t.KeepEvery
+	}
+	if t.KeepCount > 0 {
+		count = t.KeepCount
+	}
+	return idle, every, count
+}
+
+// minSetBuffer is the least buffer that an application can ask for.
+const minSetBuffer = 4096
+
+// tuned takes up buffers and the low-water mark that the application has set. A window that the peer was told of is not taken back.
+func (e *Engine) tuned(c *Conn) {
+	if n := c.Tuned().RecvBuffer; n != 0 {
+		c.setRcvBuf(uint32(min(max(n, minSetBuffer), e.cfg.RecvBuffer)))
+	}
+	c.lowat = c.Tuned().NotSentLowat > 0
+	c.sizeSendBuffer()
+}
+
+// setUp gives a connection that has sent nothing yet what it begins with.
+func (e *Engine) setUp(c *Conn, s *Setup) {
+	c.choice = s.Modules
+	c.opts.Or(s.Options)
+	c.opts.And(^s.NoOptions)
+	if s.Tuning != nil {
+		c.tune.Store(s.Tuning)
+	}
+	e.tuned(c)
+}
+
+// limitUnsent lets the application write no more than the low-water mark beyond what was sent, and wakes it when it may.
+func (e *Engine) limitUnsent(c *Conn) {
+	mark := uint64(c.Tuned().NotSentLowat)
+	if c.lowat = mark > 0; !c.lowat || !c.state.synchronized() {
+		return
+	}
+	sent := min(c.off(c.sndNxt), c.snd.Tail())
+	c.sndLimit.Store(min(c.bufferLimit(), sent-c.snd.Head()+mark))
+	if c.snd.Tail()-sent <= mark/2 {
+		e.env.Wake(&c.Wr)
+	}
 }

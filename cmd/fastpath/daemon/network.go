@@ -39,7 +39,8 @@ func (n *network) Listen(_ context.Context, addr netip.AddrPort) (net.Listener, 
 		if !addr.Addr().IsUnspecified() && !p.has(addr.Addr()) {
 			continue
 		}
-		l, err := sock.ListenAddr(p.stack, addr, n.backlog)
+		lc := sock.ListenConfig{Stack: p.stack, Backlog: n.backlog, KeepAlive: -1, KeepAliveConfig: n.keep()}
+		l, err := lc.Listen(context.Background(), "tcp", addr.String())
 		if err != nil {
 			for _, l := range ls {
 				l.Close()
@@ -77,7 +78,7 @@ func (l *listener) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return c, l.net.prepare(c)
+	return c, nil
 }
 
 // Close implements net.Listener.
@@ -88,12 +89,9 @@ func (l *listener) Close() error {
 	return l.Listener.Close()
 }
 
-// prepare gives a new connection the options that the configuration wants.
-func (n *network) prepare(c *sock.Conn) error {
-	if n.keepAlive {
-		return c.SetKeepAlive(true)
-	}
-	return nil
+// keep is the keepalive of connections, as the configuration wants it: its times are the stacks' settings.
+func (n *network) keep() net.KeepAliveConfig {
+	return net.KeepAliveConfig{Enable: n.keepAlive, Idle: -1, Interval: -1, Count: -1}
 }
 
 // Dial implements apps.Network, over the port in whose network addr lies, else over one that has a gateway. A port does not reach itself.
@@ -102,12 +100,8 @@ func (n *network) Dial(ctx context.Context, addr netip.AddrPort) (net.Conn, erro
 	if p == nil {
 		return nil, &net.OpError{Op: "dial", Net: "tcp", Addr: net.TCPAddrFromAddrPort(addr), Err: fmt.Errorf("no port reaches %v", addr.Addr())}
 	}
-	d := sock.Dialer{Stack: p.stack}
-	c, err := d.DialAddr(ctx, addr)
-	if err != nil {
-		return nil, err
-	}
-	return c, n.prepare(c)
+	d := sock.Dialer{Stack: p.stack, KeepAlive: -1, KeepAliveConfig: n.keep()}
+	return d.DialContext(ctx, "tcp", addr.String())
 }
 
 func (n *network) route(a netip.Addr) (best *port) {
@@ -157,7 +151,6 @@ func (m *multi) accept(l *listener) {
 				return
 			}
 		}
-		_ = m.ls[0].net.prepare(c) // of a connection that has just ended: reading it tells
 		select {
 		case m.conns <- c:
 		case <-m.closed:

@@ -1,0 +1,106 @@
+package sock
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"time"
+
+	"github.com/fastpath-tcp/fastpath/stack"
+	"github.com/fastpath-tcp/fastpath/stack/tcp"
+)
+
+// Dialer opens connections over a stack, like net.Dialer. Its zero value with a Stack has net's defaults.
+type Dialer struct {
+	Stack     *stack.Stack
+	LocalAddr netip.AddrPort // optional: the stack chooses what is not given, address or port
+	Timeout   time.Duration  // of the whole dial; 0: none but TCP's own
+	Deadline  time.Time      // of the whole dial; the earliest of Timeout, Deadline and the context's counts
+	// KeepAlive is the period of keepalive: 0 means 15 s, less than 0 none. KeepAliveConfig goes before it, if its Enable is set.
+	KeepAlive       time.Duration
+	KeepAliveConfig net.KeepAliveConfig
+	// Control, if set, is called before a connection is opened and may change what it begins with.
+	Control func(network, address string, o *Options) error
+	// Resolver looks up host names, whose addresses are tried in turn; without it there are addresses only.
+	Resolver Resolver
+}
+
+// Dial is DialContext without a context.
+func (d *Dialer) Dial(network, address string) (net.Conn, error) {
+	return d.DialContext(context.Background(), network, address)
+}
+
+// DialContext connects to address, such as "10.0.0.2:80". It fits http.Transport.DialContext.
+func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
+	ctx, cancel := d.withDeadline(ctx)
+	defer cancel()
+	aps, err := resolve(ctx, d.Resolver, network, address)
+	if err != nil {
+		return nil, &net.OpError{Op: "dial", Net: network, Err: err}
+	}
+	var first error // of the first address, which is the most relevant one
+	for i, ap := range aps {
+		part, cancel := share(ctx, len(aps)-i)
+		c, err := d.dial(part, network, ap)
+		cancel()
+		if err == nil {
+			return c, nil
+		}
+		if first == nil {
+			first = err
+		}
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	return nil, first
+}
+
+// DialAddr connects to an address that is parsed already. When ctx ends first, the attempt is given up.
+func (d *Dialer) DialAddr(ctx context.Context, ap netip.AddrPort) (*Conn, error) {
+	ctx, cancel := d.withDeadline(ctx)
+	defer cancel()
+	return d.dial(ctx, "tcp", ap)
+}
+
+func (d *Dialer) dial(ctx context.Context, network string, ap netip.AddrPort) (*Conn, error) {
+	fail := func(call string, err error) (*Conn, error) {
+		return nil, &net.OpError{Op: "dial", Net: network, Source: tcpAddr(d.LocalAddr), Addr: net.TCPAddrFromAddrPort(ap), Err: sysError(call, err)}
+	}
+	if err := ctx.Err(); err != nil {
+		return fail("", contextError(err))
+	}
+	o := newOptions(d.KeepAlive, d.KeepAliveConfig)
+	if d.Control != nil {
+		if err := d.Control(network, ap.String(), o); err != nil {
+			return fail("", err)
+		}
+	}
+	setup, err := o.setup(d.Stack)
+	if err != nil {
+		return fail("setsockopt", err)
+	}
+	c, err := d.Stack.ConnectAs(d.LocalAddr, ap, setup)
+	if err != nil {
+		if d.LocalAddr != (netip.AddrPort{}) && (errors.Is(err, tcp.PortInUse) || errors.Is(err, tcp.NotLocal)) {
+			return fail("bind", err)
+		}
+		return fail("connect", err)
+	}
+	for !c.Up() {
+		c.Wr.Arm()
+		if c.Up() {
+			c.Wr.Disarm()
+		} else if !c.Wr.WaitOr(ctx.Done()) {
+			c.Abort()
+			return fail("", contextError(ctx.Err()))
+		}
+	}
+	if e := c.Err(); e != tcp.OK {
+		c.Close() // frees what is left of it
+		return fail("connect", e)
+	}
+	i, _ := networkIndex(network) // resolve knows it
+	return newConn(d.Stack, c, i), nil
+}
