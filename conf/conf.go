@@ -21,6 +21,8 @@ type Config struct {
 	Modules  Modules  `toml:"modules"`
 	Standing []Module `toml:"module"`
 	Apps     []App    `toml:"app"`
+	Firewall Firewall `toml:"firewall"`
+	Filters  []Filter `toml:"filter"`
 	Control  Control  `toml:"control"`
 	Log      Log      `toml:"log"`
 	Metrics  Metrics  `toml:"metrics"`
@@ -273,6 +275,7 @@ func Default() *Config {
 			Pace: use("edt", PlacementBuiltin),
 			Cong: use("bbr", PlacementProcess),
 		},
+		Firewall: Firewall{Default: ActionAllow},
 		Control:  Control{Socket: DefaultSocket},
 		Log:      Log{Level: "info", Format: "text"},
 		Shutdown: Shutdown{Drain: Duration(10 * time.Second)},

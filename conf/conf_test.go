@@ -65,6 +65,10 @@ func TestExample(t *testing.T) {
 	proxy.Name, proxy.Kind, proxy.Listen = "proxy1", AppProxy, netip.MustParseAddrPort("10.7.0.1:8080")
 	proxy.Backend = netip.MustParseAddrPort("127.0.0.1:8080")
 	want.Apps = []App{web, proxy}
+	want.Filters = []Filter{{Name: "replies", Action: ActionAllow, State: "established"}, {
+		Name: "scanners", Action: ActionDeny, Port: "wan", Protocol: "tcp", DestinationPorts: []Ports{{22, 22}, {8000, 8080}},
+		Source: []Net{{netip.MustParsePrefix("192.0.2.0/24")}, {netip.MustParsePrefix("198.51.100.7/32")}},
+	}}
 	same(t, want, c)
 }
 

@@ -24,6 +24,7 @@ func (v *validator) run() {
 	v.standing()
 	v.ports()
 	v.apps()
+	v.filters(v.c.Filters)
 	v.dpdk()
 	if !v.broken { // else what a worker names may have stood on a line that could not be read
 		v.workers()

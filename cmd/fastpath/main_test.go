@@ -169,6 +169,17 @@ func (fakeDaemon) Swap(_ context.Context, r control.SwapRequest) (*control.SwapR
 	return &control.SwapReply{Kind: r.Kind, From: "bbr", To: r.Name, Flows: 3, Workers: 1, GapNS: 12_000}, nil
 }
 
+func (fakeDaemon) Filter(_ context.Context, r control.FilterRequest) (*control.FilterReply, error) {
+	if strings.Contains(r.Text, "bad") {
+		return nil, control.Refuse("%s:1: bad", r.File)
+	}
+	reply := &control.FilterReply{Default: "deny", Rules: []control.FilterRule{{Name: "web", Action: "allow", Packets: 7}}}
+	if r.Reload {
+		reply.Rules = nil
+	}
+	return reply, nil
+}
+
 func (fakeDaemon) Stat(context.Context) (*control.StatReply, error) {
 	return &control.StatReply{Counters: map[string]uint64{"TcpZero": 0, "TcpOne": 1}}, nil
 }
@@ -231,6 +242,12 @@ func startDaemon(t *testing.T) string {
 
 func TestCtl(t *testing.T) {
 	path := startDaemon(t)
+	good, bad := filepath.Join(t.TempDir(), "good.toml"), filepath.Join(t.TempDir(), "bad.toml")
+	for file, text := range map[string]string{good: "[firewall]\n", bad: "bad"} {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
 	for _, tt := range []struct {
 		args       []string
 		code       int
@@ -247,6 +264,13 @@ func TestCtl(t *testing.T) {
 		{[]string{"modules", "--json"}, 0, `"placement": "process"`, ""},
 		{[]string{"swap", "cong", "cdg"}, 0, "bbr → cdg, 3 flows", ""},
 		{[]string{"swap", "cong", "mine"}, 1, "", "fastpath: cong mine: the file has the wrong checksum; bbr stays\n"},
+		{[]string{"filter"}, 0, "web", ""},
+		{[]string{"filter", "--json"}, 0, `"packets": 7`, ""},
+		{[]string{"filter", "load", good}, 0, "1 rules in force, default deny\n", ""},
+		{[]string{"filter", "load", bad}, 1, "", bad + ":1: bad"},
+		{[]string{"filter", "load", good + "missing"}, 1, "", "no such file"},
+		{[]string{"filter", "load"}, 1, "", "accepts 1 arg"},
+		{[]string{"filter", "reload"}, 0, "0 rules in force, default deny\n", ""},
 		{[]string{"stat"}, 0, "TcpOne", ""},
 		{[]string{"stat", "--all"}, 0, "TcpZero", ""},
 		{[]string{"events", "-n", "3"}, 0, "event 3\n", ""},

@@ -34,6 +34,7 @@ const (
 	OpStat    = "stat"
 	OpEvents  = "events"
 	OpCapture = "capture"
+	OpFilter  = "filter"
 )
 
 // Handler is what the daemon implements. Its methods are called from several goroutines at once; ctx ends when the client goes
@@ -44,6 +45,7 @@ type Handler interface {
 	Modules(ctx context.Context) (*ModulesReply, error)
 	Swap(ctx context.Context, r SwapRequest) (*SwapReply, error)
 	Stat(ctx context.Context) (*StatReply, error)
+	Filter(ctx context.Context, r FilterRequest) (*FilterReply, error)
 	// Events calls emit for each event, oldest first; with Follow it goes on until ctx ends. emit blocks while the client is
 	// slow: it is never to be called from a worker.
 	Events(ctx context.Context, r EventsRequest, emit func(Event) error) error
@@ -89,8 +91,8 @@ type Response struct {
 	Error *Error          `json:"error,omitempty"`
 }
 
-// ParseRequest reads a request line and the arguments of its operation, which are of type SSRequest, SwapRequest, EventsRequest
-// or CaptureRequest, or nil. The error is an *Error.
+// ParseRequest reads a request line and the arguments of its operation, which are of type SSRequest, SwapRequest, FilterRequest,
+// EventsRequest or CaptureRequest, or nil. The error is an *Error.
 func ParseRequest(line []byte) (op string, args any, err error) {
 	var r Request
 	if err := strict(line, &r); err != nil {
@@ -108,6 +110,9 @@ func ParseRequest(line []byte) (op string, args any, err error) {
 		args, check = a, a.check
 	case OpSwap:
 		a := &SwapRequest{}
+		args, check = a, a.check
+	case OpFilter:
+		a := &FilterRequest{}
 		args, check = a, a.check
 	case OpEvents:
 		a := &EventsRequest{}

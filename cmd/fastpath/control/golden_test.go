@@ -81,7 +81,7 @@ func (f *filler) fill(v reflect.Value, name string) {
 func replies() map[string]any {
 	return map[string]any{
 		"info.json": &Info{}, "ss.json": &SSReply{}, "modules.json": &ModulesReply{}, "swap.json": &SwapReply{}, "stat.json": &StatReply{},
-		"event.json": &Event{}, "frame.json": &Frame{}, "capture.json": &CaptureSummary{},
+		"event.json": &Event{}, "frame.json": &Frame{}, "capture.json": &CaptureSummary{}, "filter.json": &FilterReply{},
 	}
 }
 
@@ -157,7 +157,7 @@ func TestNames(t *testing.T) {
 			walk(f.Type)
 		}
 	}
-	for _, v := range append([]any{&SSRequest{}, &SwapRequest{}, &EventsRequest{}, &CaptureRequest{}}, values(replies())...) {
+	for _, v := range append([]any{&SSRequest{}, &SwapRequest{}, &FilterRequest{}, &EventsRequest{}, &CaptureRequest{}}, values(replies())...) {
 		walk(reflect.TypeOf(v))
 	}
 }
@@ -252,6 +252,14 @@ func TestModulesText(t *testing.T) {
 		{Kind: "cong", Name: "cdg", Version: "1.0.0", Placement: "process", State: ModuleStandby, PID: 4711, SHA256: strings.Repeat("fedcba9876543210", 4)},
 	}}
 	golden(t, "modules.txt", text(t, func(b *bytes.Buffer) error { return WriteModules(b, r) }))
+}
+
+func TestFilterText(t *testing.T) {
+	r := &FilterReply{Default: "deny", DefaultPackets: 3, DefaultBytes: 180, Rules: []FilterRule{
+		{Name: "replies", Action: "allow", State: "established", Packets: 370_728, Bytes: 24_468_048},
+		{Name: "web", Action: "reject", Port: "wan", Protocol: "tcp", Source: []string{"10.0.0.0/8", "2001:db8::1"}, DestinationPorts: []string{"80", "8000-8080"}},
+	}}
+	golden(t, "filter.txt", text(t, func(b *bytes.Buffer) error { return WriteFilter(b, r) }))
 }
 
 func TestStatText(t *testing.T) {

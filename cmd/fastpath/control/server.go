@@ -184,6 +184,8 @@ func (k *conn) do(op string, args any) bool {
 		return k.reply(h.SS(ctx, *args.(*SSRequest)))
 	case OpSwap:
 		return k.reply(h.Swap(ctx, *args.(*SwapRequest)))
+	case OpFilter:
+		return k.reply(h.Filter(ctx, *args.(*FilterRequest)))
 	case OpEvents:
 		return k.stream(func(ctx context.Context) (any, error) {
 			return struct{}{}, h.Events(ctx, *args.(*EventsRequest), func(e Event) error { return k.item(e) })

@@ -65,6 +65,10 @@ func (f *fake) Swap(_ context.Context, r SwapRequest) (*SwapReply, error) {
 	return &SwapReply{Kind: r.Kind, To: r.Name}, nil
 }
 
+func (f *fake) Filter(_ context.Context, r FilterRequest) (*FilterReply, error) {
+	return &FilterReply{Default: r.File}, nil
+}
+
 func (f *fake) Stat(context.Context) (*StatReply, error) { return &StatReply{}, nil }
 
 func (f *fake) Events(ctx context.Context, r EventsRequest, emit func(Event) error) error {
@@ -148,6 +152,8 @@ func TestCalls(t *testing.T) {
 		{OpSwap, SwapRequest{"cong", "bad"}, CodeRefused, "wrong checksum"},
 		{OpSwap, SwapRequest{"kong", "bbr"}, CodeBadRequest, "unknown module kind"},
 		{OpSwap, SwapRequest{"cong", ""}, CodeBadRequest, "missing"},
+		{OpFilter, FilterRequest{Load: true, Reload: true}, CodeBadRequest, "exclude"},
+		{OpFilter, FilterRequest{Text: "x"}, CodeBadRequest, "nothing to load"},
 		{OpModules, nil, CodeInternal, "no modules"},
 		{OpSS, SSRequest{States: []string{"OPEN"}}, CodeBadRequest, "unknown state"},
 		{OpCapture, CaptureRequest{Filter: "tpc"}, CodeBadRequest, "unknown word"},
@@ -491,7 +497,7 @@ func BenchmarkCall(b *testing.B) {
 func FuzzParseRequest(f *testing.F) {
 	for _, s := range []string{
 		`{"v":1,"op":"info"}`, `{"v":1,"op":"ss","args":{"states":["ESTAB"],"local":"10.7.0.0/24","peer_port":80}}`, `{"v":1,"op":"modules","args":{}}`,
-		`{"v":1,"op":"swap","args":{"kind":"cong","name":"cdg"}}`, `{"v":1,"op":"stat"}`, `{"v":1,"op":"events","args":{"follow":true,"last":7}}`,
+		`{"v":1,"op":"swap","args":{"kind":"cong","name":"cdg"}}`, `{"v":1,"op":"stat"}`, `{"v":1,"op":"filter","args":{"load":true,"file":"f","text":"[firewall]"}}`, `{"v":1,"op":"events","args":{"follow":true,"last":7}}`,
 		`{"v":1,"op":"capture","args":{"filter":"tcp and port 80","count":5,"snap_len":128}}`, `{"v":9}`, `[]`, `{"v":1,"op":"ss","args":null}`,
 	} {
 		f.Add([]byte(s))
@@ -512,6 +518,10 @@ func FuzzParseRequest(f *testing.F) {
 			}
 		case *SwapRequest:
 			if op != OpSwap || a.Name == "" {
+				t.Fatalf("%s: %+v", op, a)
+			}
+		case *FilterRequest:
+			if op != OpFilter || a.Load && a.Reload || !a.Load && a.Text != "" {
 				t.Fatalf("%s: %+v", op, a)
 			}
 		case *EventsRequest:

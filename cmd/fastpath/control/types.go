@@ -121,6 +121,7 @@ const (
 	EventGivenUp  = "given_up" // a module is not started again
 	EventMemory   = "memory"   // the memory budget entered another level
 	EventLink     = "link"     // a port's link went up or down
+	EventFilter   = "filter"   // the packet filter was replaced
 )
 
 // Event is something that an operator wants to know.
