@@ -157,6 +157,9 @@ func (c *Conn) TryWrite(p []byte) (int, error) {
 // Unsent is the number of bytes written and not acknowledged by the peer.
 func (c *Conn) Unsent() int { return int(c.snd.Tail() - c.snd.Head()) }
 
+// WriteRoom is the number of bytes that TryWrite takes now, if there is memory for them.
+func (c *Conn) WriteRoom() int { return max(int(c.sndLimit.Load())-c.Unsent(), 0) }
+
 // CloseWrite ends this end's stream: a FIN follows the data.
 func (c *Conn) CloseWrite() {
 	if c.flags.Or(flagWrShut)&flagWrShut == 0 {
