@@ -97,7 +97,7 @@ func shellWords(line string) (words []string) {
 
 // defaults are what the defaults.sh of packetdrill's collection sets, as far as it concerns us.
 func (s *settings) defaults() {
-	s.tcp.RecvBuffer, s.tcp.SendBuffer = 15<<20, 4<<20
+	s.tcp.RecvStart, s.tcp.RecvBuffer, s.tcp.SendBuffer = 540000, 15<<20, 4<<20
 	s.tcp.SynRetries, s.tcp.SynAckRetries = 5, 5
 	s.cong = "cubic"
 }
@@ -178,13 +178,13 @@ func (s *settings) setSysctl(name, value string) error {
 	case "tcp_window_scaling":
 		return off(&s.tcp.NoWScale)
 	case "tcp_rmem", "tcp_wmem":
-		if len(n) != 3 || n[2] <= 0 {
+		if len(n) != 3 || n[1] <= 0 || n[2] <= 0 {
 			return bad
 		}
 		if name == "tcp_wmem" {
 			s.tcp.SendBuffer = n[2]
 		} else {
-			s.tcp.RecvBuffer = n[2]
+			s.tcp.RecvStart, s.tcp.RecvBuffer = n[1], n[2]
 		}
 	case "tcp_syn_retries":
 		s.tcp.SynRetries = n[0]
