@@ -28,9 +28,10 @@ func TestHostileEventsAgree(t *testing.T) {
 			case op == 0 && rng.IntN(20) == 0:
 				ev.Kind, ev.Echo = EvResume, plugins.Time(rng.IntN(1e8))
 			case op < 2:
-				ev.Kind, ev.Timer, ev.Flags = EvLog, uint8(rng.IntN(8)), FlagLast*uint8(rng.IntN(2))
+				tx += 3000
+				ev.Kind, ev.Timer, ev.Flags, ev.TxID = EvLog, uint8(rng.IntN(8)), FlagLast*uint8(rng.IntN(2)), tx
 			case op < 8:
-				tx++
+				tx += 3000 // more packets than a range can have
 				ev.Kind, ev.TxID = EvSent, tx
 				ev.Flags = uint8(rng.Uint32()) & (FlagRetrans | FlagProbe | FlagAppLimited)
 			case op < 10:

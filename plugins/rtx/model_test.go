@@ -36,8 +36,8 @@ func (o *model) index(s uint32) uint32 { return (s - o.isn) / psize }
 
 func (o *model) send(n uint32) (start, end uint32) {
 	start = o.seq(o.nxt)
-	o.txid++
 	for range n {
+		o.txid++
 		o.pkts = append(o.pkts, packet{txid: o.txid})
 	}
 	o.nxt += n
@@ -45,8 +45,8 @@ func (o *model) send(n uint32) (start, end uint32) {
 }
 
 func (o *model) resend(i, n uint32, probe bool) (start, end uint32) {
-	o.txid++
 	for j := i; j < i+n; j++ {
+		o.txid++
 		if p := o.at(j); !p.sacked {
 			p.txid = o.txid
 			p.resent = p.resent || !probe || p.lost

@@ -103,6 +103,12 @@ func (q *queue) split(p *pool, g *segment, at uint32) *segment {
 	*r = *g
 	r.seq, r.key = at, at
 	g.end = at
+	if !g.is(segMixed) {
+		g.txid -= r.packets()
+		if x := g.xprev; x != nil && !g.is(segSacked) && !g.waiting() && seq.After(x.txid, g.txid) { // cut inside of packets
+			g.txid = x.txid
+		}
+	}
 	r.prev, r.next = g, g.next
 	if g.next == nil {
 		q.tail = r

@@ -37,7 +37,7 @@ func (f *flow) snapshot(g *segment, ev *Event) {
 	g.firstSent, g.deliveredTime = f.firstSent, f.deliveredTime
 	g.delivered, g.lost = f.delivered, uint32(f.lost)
 	g.txInFlight = f.inFlight()
-	g.flags &^= segAppLimited
+	g.flags &^= segAppLimited | segMixed
 	if ev.Flags&FlagAppLimited != 0 {
 		g.flags |= segAppLimited
 	}

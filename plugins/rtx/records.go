@@ -18,7 +18,8 @@ const (
 	// EvOpen starts a flow: Seq is the first data sequence number (ISS+1), Echo the handshake's send time (0 if ambiguous), so
 	// that Time-Echo is the first RTT sample. FlagNoSACK and FlagNoTS tell what was negotiated.
 	EvOpen uint8 = iota + 1
-	// EvSent reports a transmission of [Seq, End) with TxID at departure time Time. FlagRetrans, FlagProbe (tail-loss probe),
+	// EvSent reports a transmission of [Seq, End), in packets of MSS bytes that left together, at departure time Time. TxID is the
+	// transmission id of the last packet; the one before has TxID-1, and so on. FlagRetrans, FlagProbe (tail-loss probe),
 	// FlagAppLimited, FlagFIN.
 	EvSent
 	// EvAck reports one acknowledgement that arrived at Time: Seq is SND.UNA after it, End is SND.NXT, Wnd the peer's window,
@@ -30,7 +31,7 @@ const (
 	// EvResume gives a live flow to this module: Seq is SND.UNA, End is SND.NXT; Echo holds SRTT, FirstSent MinRTT and
 	// DeliveredTime RTTVar (all ns); Delivered, Lost and MSS as they are. The log follows as EvLog.
 	EvResume
-	// EvLog is one entry of the segment log after EvResume, in order of sequence: [Seq, End) with TxID, its last departure time
+	// EvLog is one entry of the segment log after EvResume, in order of sequence: [Seq, End), its last packet's TxID, last departure time
 	// Time, snapshot (Delivered, DeliveredTime, FirstSent, Lost), Mark, and FlagRetrans, FlagAppLimited. FlagLast ends the log; an
 	// empty range with FlagLast says that everything was acknowledged meanwhile, and an EvResume with FlagLast has no log. A gap
 	// between two entries was acknowledged while the log was replayed, with everything below it. No Status comes before the end.
@@ -75,7 +76,7 @@ type Event struct {
 	Timer         uint8  // EvTimer: which; EvLog: Mark
 	MSS           uint32 // present effective MSS; 0: as before
 	Seq, End      uint32
-	TxID          uint32 // transmission id, per flow, counts up from 1
+	TxID          uint32 // transmission id, per flow, counts packets up from 1
 	Wnd           uint32 // peer's window in bytes
 	Sack          [MaxSack]seq.Range
 	DSack         seq.Range

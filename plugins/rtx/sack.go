@@ -137,7 +137,10 @@ func (m *module) originalSacked(f *flow, a *ackState, g *segment) {
 func (m *module) join(q *queue, g *segment) {
 	r := g.next
 	g.pkts += r.pkts
-	g.flags |= r.flags & segEverRetrans
+	g.flags |= r.flags & (segEverRetrans | segMixed)
+	if r.txid-g.txid != r.packets() {
+		g.flags |= segMixed
+	}
 	g.unit = max(g.unit, r.unit)
 	if seq.After(r.txid, g.txid) {
 		g.txid, g.sent, g.firstSent, g.deliveredTime = r.txid, r.sent, r.firstSent, r.deliveredTime

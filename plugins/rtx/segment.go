@@ -9,6 +9,7 @@ const (
 	segRetrans                       // a retransmission of it is in flight
 	segEverRetrans                   // was sent more than once
 	segAppLimited                    // was last sent while the application limited the flow
+	segMixed                         // was joined from packets that were not sent one after the other
 )
 
 // segment is a range of sequence numbers that was sent and is not cumulatively acknowledged, with the snapshot that was taken when it
@@ -29,7 +30,7 @@ type segment struct {
 
 	seq, end uint32
 	key      uint32 // seq when it entered the queue; acknowledgements may have moved seq since
-	txid     uint32
+	txid     uint32 // of its last packet
 	pkts     uint32 // SACKed: how many packets it stands for
 	unit     uint16 // packets of this many bytes; a SACK counts for whole ones only
 	flags    uint8

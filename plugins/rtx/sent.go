@@ -59,9 +59,10 @@ func (m *module) resent(f *flow, start, end uint32, ev *Event) {
 			q.split(p, g, end)
 		}
 		m.resentOne(f, g, ev)
+		g.txid -= (end - g.end + uint32(g.unit) - 1) / uint32(g.unit) // of those behind it
 		if last != nil && last.next == g && last.flags == g.flags {
 			q.leave(g)
-			last.txInFlight = g.txInFlight
+			last.txInFlight, last.txid = g.txInFlight, g.txid
 			q.absorb(p, last)
 			g = last
 		}

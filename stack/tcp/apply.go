@@ -114,7 +114,7 @@ func (e *Engine) applyRtx(index int, m *rtx.Command) {
 func (e *Engine) markLost(c *Conn, m *rtx.Command) {
 	r := m.Range()
 	before := c.out.log.lost
-	n := c.out.log.lose(r, m.TxID)
+	n := c.out.log.lose(r, m.TxID, c.mss)
 	if n == 0 {
 		return
 	}

@@ -63,7 +63,7 @@ func (e *Engine) Info(c *Conn) Info {
 		MSS: c.mss, RcvMSS: c.rcvMSS, Cwnd: c.cwnd, Ssthresh: c.ssthresh, InFlight: c.inFlight(), SndWnd: c.sndWnd,
 		RcvWnd: c.rcvAdv - c.rcvNxt, RcvBuf: c.rcvBuf, SndBuf: c.sndLimit.Load(), CAState: caNames[c.caState()], PacingRate: c.line.Rate, MaxRate: c.Tuned().maxRate(),
 		DeliveryAppLimited: c.stat.rateAppLimited, AppLimited: c.appLimited != 0,
-		Lost: c.out.log.lost, Sacked: c.out.log.sacked, Unacked: c.out.log.n, Backoff: c.stat.backoff, Counts: c.count, CongAux: c.aux,
+		Lost: c.out.log.lost, Sacked: c.out.log.sacked, Unacked: (c.sndNxt - c.sndUna + c.mss - 1) / max(c.mss, 1), Backoff: c.stat.backoff, Counts: c.count, CongAux: c.aux,
 		Age: e.now.Sub(c.openedAt), LastSend: e.now.Sub(c.lastSend), LastRecv: e.now.Sub(c.lastData),
 	}
 	if c.state.synchronized() {

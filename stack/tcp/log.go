@@ -5,43 +5,73 @@ import (
 
 	"github.com/fastpath-tcp/fastpath/plugins"
 	"github.com/fastpath-tcp/fastpath/plugins/rtx"
-	"github.com/fastpath-tcp/fastpath/stack/mem"
 	"github.com/fastpath-tcp/fastpath/stack/seq"
 )
 
-// segment is one entry of the segment log: a range that was sent and is not acknowledged, as it was last sent.
+// segment is one entry of the segment log: a range that was sent and is not acknowledged, as it was last sent. It stands for up to
+// maxRun packets, which left together and share everything until an acknowledgement or a retransmission tells them apart: then the
+// entry is cut into pieces.
 type segment struct {
-	seq, end, txID uint32
-	mark           uint8 // rtx.MarkSacked, MarkLost, MarkRetrans
-	appLimited     bool
-	fin            bool
-	time           plugins.Time
-	delivered      uint64
-	deliveredTime  plugins.Time
-	firstSent      plugins.Time
-	lost           uint64
+	seq, end      uint32
+	txID          uint32 // transmission id of the first packet that left together with it
+	cut           uint32 // 1 + index of its pieces in the pool; 0: it is whole. What follows is the pieces' then
+	mark          uint8  // rtx.MarkSacked, MarkLost, MarkRetrans
+	appLimited    bool
+	fin           bool
+	run           uint8  // transmission id of its last packet, less txID
+	unit          uint16 // bytes of a packet
+	time          plugins.Time
+	delivered     uint64
+	deliveredTime plugins.Time
+	firstSent     plugins.Time
+	lost          uint64
+}
+
+// maxRun is the most packets that one entry stands for, and the most pieces that it can be cut into.
+const maxRun = quantum
+
+// pieces are the parts of an entry that was cut, in order: p[lo:n].
+type pieces struct {
+	lo, n uint32
+	p     [maxRun]segment
 }
 
 func (s *segment) len() uint32 { return s.end - s.seq }
+
+// packets is the number of packets of mss bytes that s is sent in; the FIN takes no room.
+func (s *segment) packets(mss uint32) uint32 {
+	n := s.len()
+	if s.fin {
+		n--
+	}
+	return max((n+mss-1)/max(mss, 1), 1)
+}
 
 // segLog is a connection's segment log: a ring of segments, contiguous and in order of sequence. It belongs to the engine, so
 // that it survives a module; the module's marks reach it by command. sacked and lost count the bytes with those marks.
 type segLog struct {
 	ring         []segment
+	pool         *ringPool
 	head, n      uint32
 	sacked, lost uint32
 }
 
+// place is where a piece, or a whole entry, is in the log. It holds until something is acknowledged or cut before it.
+type place struct {
+	i uint32 // entry
+	j uint32 // piece of it, if it was cut
+}
+
 func (l *segLog) at(i uint32) *segment { return &l.ring[(l.head+i)&uint32(len(l.ring)-1)] }
 
-// push appends an entry to be filled in. Rings come from pool and grow by doubling.
-func (l *segLog) push(pool *ringPool) *segment {
+// push appends an entry to be filled in. Rings come from the pool and grow by doubling.
+func (l *segLog) push() *segment {
 	if l.n == uint32(len(l.ring)) {
-		bigger := pool.get(max(2*len(l.ring), minRing))
+		bigger := l.pool.get(max(2*len(l.ring), minRing))
 		for i := range l.n {
 			bigger[i] = *l.at(i)
 		}
-		pool.put(l.ring)
+		l.pool.put(l.ring)
 		l.ring, l.head = bigger, 0
 	}
 	l.n++
@@ -56,26 +86,135 @@ func (l *segLog) find(s uint32) uint32 {
 	return uint32(sort.Search(int(l.n), func(i int) bool { return seq.After(l.at(uint32(i)).end, s) }))
 }
 
+// start is the place of entry i's first piece.
+func (l *segLog) start(i uint32) place {
+	p := place{i: i}
+	if i < l.n {
+		if e := l.at(i); e.cut != 0 {
+			p.j = l.pool.pieces(e).lo
+		}
+	}
+	return p
+}
+
+// seek returns the place of the first piece that ends after s.
+func (l *segLog) seek(s uint32) place {
+	p := l.start(l.find(s))
+	for g := l.get(p); g != nil && seq.BeforeEq(g.end, s); g = l.get(p) {
+		p = l.next(p)
+	}
+	return p
+}
+
+// last is the place of the last piece.
+func (l *segLog) last() place {
+	p := place{i: l.n - 1}
+	if e := l.at(p.i); e.cut != 0 {
+		p.j = l.pool.pieces(e).n - 1
+	}
+	return p
+}
+
+// get returns what is at p; nil behind the end.
+func (l *segLog) get(p place) *segment {
+	if p.i >= l.n {
+		return nil
+	}
+	e := l.at(p.i)
+	if e.cut == 0 {
+		return e
+	}
+	return &l.pool.pieces(e).p[p.j]
+}
+
+// next is the place behind p.
+func (l *segLog) next(p place) place {
+	if e := l.at(p.i); e.cut != 0 && p.j+1 < l.pool.pieces(e).n {
+		p.j++
+		return p
+	}
+	return l.start(p.i + 1)
+}
+
+// cutAt cuts what is at p in two at sequence number at, which lies inside it. It reports false if its entry has too many pieces, which
+// only a module that cuts packets can bring about. The left part is at p then, or where the result says.
+func (l *segLog) cutAt(p place, at uint32) (place, bool) {
+	e := l.at(p.i)
+	if e.cut == 0 {
+		e.cut = l.pool.newPieces()
+		x := l.pool.pieces(e)
+		x.lo, x.n = 0, 1
+		x.p[0] = *e
+		x.p[0].cut = 0
+	}
+	x := l.pool.pieces(e)
+	if x.n == maxRun {
+		if x.lo == 0 {
+			return p, false
+		}
+		copy(x.p[:], x.p[x.lo:])
+		p.j -= x.lo
+		x.n -= x.lo
+		x.lo = 0
+	}
+	copy(x.p[p.j+1:x.n+1], x.p[p.j:x.n])
+	x.n++
+	left, right := &x.p[p.j], &x.p[p.j+1]
+	left.end, right.seq = at, at
+	left.fin = false
+	left.run -= min(left.run, uint8(min(right.packets(uint32(right.unit)), maxRun)))
+	return p, true
+}
+
 // ack removes what lies below una.
 func (l *segLog) ack(una uint32) {
 	for l.n > 0 {
-		s := l.at(0)
-		if !seq.Before(s.seq, una) {
+		e := l.at(0)
+		if !seq.Before(e.seq, una) {
 			break
 		}
-		n := s.len()
-		if seq.After(s.end, una) {
-			n = una - s.seq
+		if e.cut != 0 {
+			l.ackPieces(l.pool.pieces(e), una)
+		} else {
+			l.ackOne(e, una)
 		}
-		l.uncount(s, n)
-		if n < s.len() {
-			s.seq = una
+		if seq.After(e.end, una) {
+			e.seq = una
 			break
+		}
+		if e.cut != 0 {
+			l.pool.freePieces(e)
 		}
 		l.head++
 		l.n--
 	}
 }
+
+func (l *segLog) ackPieces(x *pieces, una uint32) {
+	for ; x.lo < x.n; x.lo++ {
+		g := &x.p[x.lo]
+		if !seq.Before(g.seq, una) {
+			return
+		}
+		l.ackOne(g, una)
+		if seq.After(g.end, una) {
+			g.seq = una
+			return
+		}
+	}
+}
+
+// clear gives the pieces of all entries back.
+func (l *segLog) clear() {
+	for i := range l.n {
+		if e := l.at(i); e.cut != 0 {
+			l.pool.freePieces(e)
+		}
+	}
+}
+
+// ackOne uncounts what of g lies below una.
+func (l *segLog) ackOne(g *segment, una uint32) { l.uncount(g, seq.Min(g.end, una)-g.seq) }
 
 func (l *segLog) uncount(s *segment, n uint32) {
 	if s.mark&rtx.MarkSacked != 0 {
@@ -85,211 +224,94 @@ func (l *segLog) uncount(s *segment, n uint32) {
 	}
 }
 
-// sack marks the segments that lie entirely in r as selectively acknowledged.
+// covered returns the place of what lies in r, of what is at p and after, cutting where r begins or ends inside; nil if nothing does.
+func (l *segLog) covered(p place, r seq.Range) (place, *segment) {
+	g := l.get(p)
+	if g != nil && seq.Before(g.seq, r.Start) {
+		ok := false
+		if p, ok = l.cutAt(p, r.Start); !ok {
+			p = l.next(p)
+			return l.covered(p, seq.Range{Start: g.end, End: r.End})
+		}
+		p = l.next(p)
+		g = l.get(p)
+	}
+	if g == nil || !seq.Before(g.seq, r.End) {
+		return p, nil
+	}
+	if seq.After(g.end, r.End) {
+		ok := false
+		if p, ok = l.cutAt(p, r.End); !ok {
+			return p, nil
+		}
+		g = l.get(p)
+	}
+	return p, g
+}
+
+// sack marks what lies in r as selectively acknowledged.
 func (l *segLog) sack(r seq.Range) {
-	for i := l.find(r.Start); i < l.n; i++ {
-		s := l.at(i)
-		if seq.After(s.end, r.End) {
+	p := l.seek(r.Start)
+	for {
+		g := l.get(p)
+		if g == nil || !seq.Before(g.seq, r.End) {
 			return
 		}
-		if seq.Before(s.seq, r.Start) || s.mark&rtx.MarkSacked != 0 {
-			continue
+		if g.mark&rtx.MarkSacked == 0 {
+			if p, g = l.covered(p, r); g == nil {
+				return
+			}
+			l.uncount(g, g.len())
+			g.mark = g.mark&^rtx.MarkLost | rtx.MarkSacked
+			l.sacked += g.len()
 		}
-		l.uncount(s, s.len())
-		s.mark = s.mark&^rtx.MarkLost | rtx.MarkSacked
-		l.sacked += s.len()
+		p = l.next(p)
 	}
 }
 
 // renege voids all SACK marks.
 func (l *segLog) renege() {
-	for i := range l.n {
-		l.at(i).mark &^= rtx.MarkSacked
-	}
+	l.unmark(rtx.MarkSacked)
 	l.sacked = 0
 }
 
-// lose marks as lost what lies in r, was sent with a transmission id of at most txID, and is neither SACKed nor lost yet. It
-// returns the number of segments marked.
-func (l *segLog) lose(r seq.Range, txID uint32) (marked uint32) {
-	for i := l.find(r.Start); i < l.n; i++ {
-		s := l.at(i)
-		if !seq.Before(s.seq, r.End) {
-			break
+func (l *segLog) unmark(mark uint8) {
+	for p := l.start(0); ; p = l.next(p) {
+		g := l.get(p)
+		if g == nil {
+			return
 		}
-		if s.mark&(rtx.MarkSacked|rtx.MarkLost) != 0 || int32(s.txID-txID) > 0 {
-			continue
-		}
-		s.mark |= rtx.MarkLost
-		l.lost += s.len()
-		marked++
+		g.mark &^= mark
 	}
-	return marked
 }
 
-// resent records that entry s is sent again.
+// lose marks as lost what lies in r, was sent with a transmission id of at most txID, and is neither SACKed nor lost yet. It
+// returns the number of packets of mss bytes marked.
+func (l *segLog) lose(r seq.Range, txID, mss uint32) (marked uint32) {
+	p := l.seek(r.Start)
+	for {
+		g := l.get(p)
+		if g == nil || !seq.Before(g.seq, r.End) {
+			return marked
+		}
+		if g.mark&(rtx.MarkSacked|rtx.MarkLost) == 0 && int32(g.txID-txID) <= 0 {
+			if p, g = l.covered(p, r); g == nil {
+				return marked
+			}
+			if g.mark&(rtx.MarkSacked|rtx.MarkLost) == 0 && int32(g.txID-txID) <= 0 {
+				g.mark |= rtx.MarkLost
+				l.lost += g.len()
+				marked += g.packets(mss)
+			}
+		}
+		p = l.next(p)
+	}
+}
+
+// resent records that s is sent again.
 func (l *segLog) resent(s *segment) {
 	if s.mark&rtx.MarkLost != 0 {
 		l.lost -= s.len()
 	}
 	s.mark = s.mark&^rtx.MarkLost | rtx.MarkRetrans
-}
-
-// outstanding is what a connection keeps while it has something in flight.
-type outstanding struct {
-	log  segLog
-	lost lostQueue
-	prr  prr
-	dups uint32 // without SACK: bytes that duplicate acknowledgements say have arrived
-}
-
-// notLost voids all lost marks.
-func (o *outstanding) notLost() {
-	for i := range o.log.n {
-		o.log.at(i).mark &^= rtx.MarkLost
-	}
-	o.log.lost = 0
-	o.lost.r = o.lost.r[:0]
-}
-
-// nothing is the outstanding of an idle connection. It is never written.
-var nothing outstanding
-
-// outPool keeps outstandings that are not in use. One worker owns it.
-type outPool struct {
-	free  []*outstanding
-	rings ringPool
-}
-
-// inUse makes sure that c has an outstanding of its own.
-func (p *outPool) inUse(c *Conn) {
-	if c.out != &nothing {
-		return
-	}
-	if n := len(p.free); n > 0 {
-		c.out, p.free = p.free[n-1], p.free[:n-1]
-		return
-	}
-	c.out = new(outstanding)
-}
-
-// idle gives c's outstanding back. Its log is empty.
-func (p *outPool) idle(c *Conn) {
-	o := c.out
-	if o == &nothing {
-		return
-	}
-	c.out = &nothing
-	o.lost.r = o.lost.r[:0]
-	o.prr, o.dups = prr{}, 0
-	if len(o.log.ring) > minRing || cap(o.lost.r) > 64 {
-		p.rings.put(o.log.ring)
-		*o = outstanding{}
-	} else {
-		o.log = segLog{ring: o.log.ring}
-	}
-	p.free = append(p.free, o)
-}
-
-const minRing = 4
-
-// ringPool keeps the rings of segment logs by size. One worker owns it.
-type ringPool struct {
-	free   [24][][]segment
-	bytes  int64 // held by logs and by the pool
-	budget *mem.Budget
-}
-
-// charge counts n bytes more, or less. Logs are small beside the bytes that they describe, so they are never refused.
-func (p *ringPool) charge(n int64) {
-	p.bytes += n
-	p.budget.Add(n)
-}
-
-// close gives everything up; no log is in use.
-func (p *outPool) close() {
-	p.rings.charge(-p.rings.bytes)
-	*p = outPool{rings: ringPool{budget: p.rings.budget}}
-}
-
-const maxPooledRings = 64
-
-func (p *ringPool) get(n int) []segment {
-	k := class(n)
-	if f := p.free[k]; len(f) > 0 {
-		r := f[len(f)-1]
-		p.free[k] = f[:len(f)-1]
-		return r
-	}
-	p.charge(int64(n) * segmentSize)
-	return make([]segment, n)
-}
-
-func (p *ringPool) put(r []segment) {
-	if r == nil {
-		return
-	}
-	k := class(len(r))
-	if len(p.free[k]) >= maxPooledRings {
-		p.charge(-int64(len(r)) * segmentSize)
-		return
-	}
-	p.free[k] = append(p.free[k], r)
-}
-
-const segmentSize = 64
-
-func class(n int) (k int) {
-	for n > minRing {
-		n >>= 1
-		k++
-	}
-	return k
-}
-
-// lostQueue holds ranges that hold lost segments, in order of sequence. The marks in the log are the truth; a range here may
-// hold segments that were SACKed or sent again since.
-type lostQueue struct{ r []seq.Range }
-
-func (q *lostQueue) empty() bool { return len(q.r) == 0 }
-
-// add inserts r, joined with what it touches.
-func (q *lostQueue) add(r seq.Range) {
-	n := len(q.r)
-	if n > 0 && seq.AfterEq(r.Start, q.r[n-1].Start) { // the usual case: at the end
-		if last := &q.r[n-1]; seq.BeforeEq(r.Start, last.End) {
-			last.End = seq.Max(last.End, r.End)
-			return
-		}
-		q.r = append(q.r, r)
-		return
-	}
-	i := sort.Search(n, func(i int) bool { return seq.AfterEq(q.r[i].End, r.Start) })
-	j := i
-	for j < n && seq.BeforeEq(q.r[j].Start, r.End) {
-		r.Start, r.End = seq.Min(r.Start, q.r[j].Start), seq.Max(r.End, q.r[j].End)
-		j++
-	}
-	if i == j {
-		q.r = append(q.r, seq.Range{})
-		copy(q.r[i+1:], q.r[i:])
-		q.r[i] = r
-		return
-	}
-	q.r[i] = r
-	q.r = append(q.r[:i+1], q.r[j:]...)
-}
-
-// trim drops everything before s.
-func (q *lostQueue) trim(s uint32) {
-	i := 0
-	for i < len(q.r) && seq.BeforeEq(q.r[i].End, s) {
-		i++
-	}
-	if i > 0 {
-		q.r = q.r[:copy(q.r, q.r[i:])]
-	}
-	if len(q.r) > 0 && seq.Before(q.r[0].Start, s) {
-		q.r[0].Start = s
-	}
 }

@@ -10,131 +10,205 @@ import (
 	"github.com/fastpath-tcp/fastpath/stack/seq"
 )
 
-// oracle is the log as a map from sequence number to what is known of that byte.
-type oracle struct {
-	una, nxt uint32
-	segs     []segment
+// known is what the oracle knows of one byte.
+type known struct {
+	txID uint32
+	mark uint8
 }
 
+// oracle is the log as one entry per byte, and where the entries that were sent end.
+type oracle struct {
+	una, nxt uint32
+	bytes    []known // from una on
+	ends     []uint32
+}
+
+func (o *oracle) in(r seq.Range) []known { return o.bytes[r.Start-o.una : r.End-o.una] }
+
 func (o *oracle) counts() (sacked, lost uint32) {
-	for _, s := range o.segs {
+	for _, b := range o.bytes {
 		switch {
-		case s.mark&rtx.MarkSacked != 0:
-			sacked += s.len()
-		case s.mark&rtx.MarkLost != 0:
-			lost += s.len()
+		case b.mark&rtx.MarkSacked != 0:
+			sacked++
+		case b.mark&rtx.MarkLost != 0:
+			lost++
 		}
 	}
 	return sacked, lost
 }
 
-// TestSegLogModel compares the log with a plain slice that is searched from the front, across the wrap of sequence numbers.
+// packetLen is the length of a packet in the model: entries are made of whole ones, but for the last one of each, and ranges are, too.
+const packetLen = 4
+
+// TestSegLogModel compares the log with a slice of bytes, across the wrap of sequence numbers. Ranges begin and end between packets, so
+// that entries are cut into as many pieces as they have packets, and no more.
 func TestSegLogModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		var l segLog
 		pool := &ringPool{budget: new(mem.Budget)}
+		l := segLog{pool: pool}
 		iss := rapid.SampledFrom([]uint32{0, 1000, 1<<31 - 50, 1<<32 - 50, 1<<32 - 1}).Draw(t, "iss")
 		o := oracle{una: iss, nxt: iss}
+		var edges []uint32 // between packets, una and nxt included
+		edges = append(edges, iss)
 		txID := uint32(0)
-		// A range of whole or partial segments.
 		draw := func() seq.Range {
-			n := o.nxt - o.una
-			a := rapid.Uint32Range(0, n).Draw(t, "from")
-			b := rapid.Uint32Range(a, n).Draw(t, "to")
-			return seq.Range{Start: o.una + a, End: o.una + b}
+			a := rapid.IntRange(0, len(edges)-1).Draw(t, "from")
+			b := rapid.IntRange(a, len(edges)-1).Draw(t, "to")
+			return seq.Range{Start: edges[a], End: edges[b]}
 		}
 		t.Repeat(map[string]func(*rapid.T){
 			"send": func(t *rapid.T) {
-				n := rapid.Uint32Range(1, 20).Draw(t, "n")
+				n := rapid.Uint32Range(1, maxRun*packetLen).Draw(t, "n")
 				txID++
-				s := segment{seq: o.nxt, end: o.nxt + n, txID: txID}
-				*l.push(pool) = s
-				o.segs = append(o.segs, s)
+				*l.push() = segment{seq: o.nxt, end: o.nxt + n, txID: txID}
+				for k := uint32(0); k < n; k++ {
+					if k > 0 && k%packetLen == 0 {
+						edges = append(edges, o.nxt+k)
+					}
+					o.bytes = append(o.bytes, known{txID: txID})
+				}
 				o.nxt += n
+				edges = append(edges, o.nxt)
 			},
 			"ack": func(t *rapid.T) {
-				r := draw()
-				l.ack(r.End)
-				o.una = r.End
-				for len(o.segs) > 0 && seq.BeforeEq(o.segs[0].end, r.End) {
-					o.segs = o.segs[1:]
+				to := draw().End
+				if rapid.Bool().Draw(t, "inside a packet") && to != o.nxt {
+					to++
 				}
-				if len(o.segs) > 0 && seq.Before(o.segs[0].seq, r.End) {
-					o.segs[0].seq = r.End
+				l.ack(to)
+				o.bytes = o.bytes[to-o.una:]
+				o.una = to
+				for len(edges) > 0 && seq.BeforeEq(edges[0], to) {
+					edges = edges[1:]
 				}
+				edges = append([]uint32{to}, edges...)
 			},
 			"sack": func(t *rapid.T) {
 				r := draw()
 				l.sack(r)
-				for i := range o.segs {
-					if s := &o.segs[i]; seq.AfterEq(s.seq, r.Start) && seq.BeforeEq(s.end, r.End) {
-						s.mark = s.mark&^rtx.MarkLost | rtx.MarkSacked
-					}
+				for i := range o.in(r) {
+					b := &o.in(r)[i]
+					b.mark = b.mark&^rtx.MarkLost | rtx.MarkSacked
 				}
 			},
 			"lose": func(t *rapid.T) {
 				r := draw()
 				id := rapid.Uint32Range(0, txID).Draw(t, "id")
-				marked := l.lose(r, id)
+				before := l.lost
+				marked := l.lose(r, id, packetLen)
 				want := uint32(0)
-				for i := range o.segs {
-					s := &o.segs[i]
-					if seq.After(s.end, r.Start) && seq.Before(s.seq, r.End) && s.mark&(rtx.MarkSacked|rtx.MarkLost) == 0 && s.txID <= id {
-						s.mark |= rtx.MarkLost
+				for i := range o.in(r) {
+					if b := &o.in(r)[i]; b.mark&(rtx.MarkSacked|rtx.MarkLost) == 0 && b.txID <= id {
+						b.mark |= rtx.MarkLost
 						want++
 					}
 				}
-				if marked != want {
-					t.Fatalf("lose marked %d, want %d", marked, want)
+				if got := l.lost - before; got != want || marked > want || marked*packetLen < want {
+					t.Fatalf("lose marked %d bytes, %d packets, want %d bytes", got, marked, want)
 				}
 			},
 			"resend": func(t *rapid.T) {
-				if len(o.segs) == 0 {
+				if l.n == 0 {
 					t.Skip("empty")
 				}
-				i := rapid.IntRange(0, len(o.segs)-1).Draw(t, "i")
-				if o.segs[i].mark&rtx.MarkSacked != 0 {
+				p := l.seek(draw().Start)
+				s := l.get(p)
+				if s == nil || s.mark&rtx.MarkSacked != 0 {
 					t.Skip("nobody sends again what was SACKed")
 				}
+				if k := rapid.Uint32Range(1, maxRun).Draw(t, "packets"); k < s.packets(packetLen) {
+					at := s.seq + k*packetLen
+					for i := range edges { // at the next edge: the head may begin inside a packet
+						if seq.After(edges[i], s.seq) && seq.AfterEq(edges[i]+packetLen, at) {
+							at = edges[i]
+							break
+						}
+					}
+					if seq.Before(at, s.end) {
+						p, _ = l.cutAt(p, at)
+						s = l.get(p)
+					}
+				}
 				txID++
-				l.resent(l.at(uint32(i)))
-				l.at(uint32(i)).txID = txID
-				o.segs[i].mark = o.segs[i].mark&^rtx.MarkLost | rtx.MarkRetrans
-				o.segs[i].txID = txID
+				l.resent(s)
+				s.txID = txID
+				r := seq.Range{Start: s.seq, End: s.end}
+				for i := range o.in(r) {
+					b := &o.in(r)[i]
+					b.mark, b.txID = b.mark&^rtx.MarkLost|rtx.MarkRetrans, txID
+				}
 			},
 			"renege": func(t *rapid.T) {
 				l.renege()
-				for i := range o.segs {
-					o.segs[i].mark &^= rtx.MarkSacked
+				for i := range o.bytes {
+					o.bytes[i].mark &^= rtx.MarkSacked
 				}
 			},
 			"": func(t *rapid.T) {
-				if int(l.n) != len(o.segs) {
-					t.Fatalf("%d entries, want %d", l.n, len(o.segs))
-				}
-				for i, want := range o.segs {
-					if got := *l.at(uint32(i)); got != want {
-						t.Fatalf("entry %d is %+v, want %+v", i, got, want)
+				s := o.una
+				for p := l.start(0); ; p = l.next(p) {
+					g := l.get(p)
+					if g == nil {
+						break
 					}
+					if g.seq != s || !seq.Before(g.seq, g.end) {
+						t.Fatalf("piece %+v of an entry at %d, want its start at una+%d", *g, p.i, s-o.una)
+					}
+					for ; s != g.end; s++ {
+						if want := o.bytes[s-o.una]; g.mark != want.mark || g.txID != want.txID {
+							t.Fatalf("una+%d is %+v, want %+v", s-o.una, *g, want)
+						}
+						if at := l.seek(s); at != p {
+							t.Fatalf("seek(una+%d) is %+v, want %+v", s-o.una, at, p)
+						}
+					}
+				}
+				if s != o.nxt || l.get(l.seek(o.nxt)) != nil {
+					t.Fatalf("the log ends at una+%d, want %d", s-o.una, o.nxt-o.una)
+				}
+				if l.n > 0 && l.get(l.last()).end != o.nxt {
+					t.Fatalf("the last piece is %+v", *l.get(l.last()))
 				}
 				if sacked, lost := o.counts(); l.sacked != sacked || l.lost != lost {
 					t.Fatalf("sacked %d, lost %d, want %d, %d", l.sacked, l.lost, sacked, lost)
 				}
-				for s := o.una; ; s++ {
-					want := 0
-					for want < len(o.segs) && seq.BeforeEq(o.segs[want].end, s) {
-						want++
+				cut := 0
+				for i := range l.n {
+					if l.at(i).cut != 0 {
+						cut++
 					}
-					if got := l.find(s); int(got) != want {
-						t.Fatalf("find(una+%d) is %d, want %d", s-o.una, got, want)
-					}
-					if s == o.nxt {
-						break
-					}
+				}
+				if cut+len(pool.idle) != len(pool.cuts) {
+					t.Fatalf("%d entries are cut, %d of %d pieces are free", cut, len(pool.idle), len(pool.cuts))
 				}
 			},
 		})
+		l.clear()
+		if len(pool.idle) != len(pool.cuts) {
+			t.Fatalf("%d of %d pieces are free at the end", len(pool.idle), len(pool.cuts))
+		}
 	})
+}
+
+// A module that cuts inside of packets cannot make an entry have more pieces than packets: what does not fit stays as it was, and what is
+// in flight is never too low.
+func TestSegLogTooManyPieces(t *testing.T) {
+	l := segLog{pool: &ringPool{budget: new(mem.Budget)}}
+	*l.push() = segment{seq: 0, end: 1000, txID: 1}
+	for at := uint32(1); at < 1000; at += 3 {
+		l.sack(seq.Range{Start: at, End: at + 1})
+		l.lose(seq.Range{Start: at + 1, End: at + 2}, 1, 100)
+	}
+	if n := l.pool.pieces(l.at(0)).n; n != maxRun {
+		t.Errorf("%d pieces", n)
+	}
+	if l.sacked+l.lost > maxRun || l.sacked == 0 {
+		t.Errorf("sacked %d, lost %d", l.sacked, l.lost)
+	}
+	l.ack(1000)
+	if l.n != 0 || l.sacked != 0 || l.lost != 0 || len(l.pool.idle) != 1 {
+		t.Errorf("after everything was acknowledged: %+v", l)
+	}
 }
 
 // TestLostQueueModel compares the queue with a set of bytes.
@@ -193,7 +267,7 @@ func TestOutPool(t *testing.T) {
 			t.Fatalf("not clean: %+v", c.out)
 		}
 		for i := range uint32(100) {
-			*c.out.log.push(&p.rings) = segment{seq: i, end: i + 1, mark: rtx.MarkLost}
+			*c.out.log.push() = segment{seq: i, end: i + 1, mark: rtx.MarkLost}
 			c.out.log.lost++
 		}
 		c.out.lost.add(seq.Range{Start: 1, End: 2})

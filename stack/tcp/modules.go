@@ -181,10 +181,14 @@ func (e *Engine) resumeRtx(c *Conn, budget int) (used int) {
 			return used
 		}
 	}
-	for i := c.out.log.find(c.replaySeq); i < c.out.log.n && used < budget; i++ {
-		s := c.out.log.at(i)
+	log := &c.out.log
+	for p := log.seek(c.replaySeq); used < budget; p = log.next(p) {
+		s := log.get(p)
+		if s == nil {
+			break
+		}
 		ev := e.rtxEvent(c, rtx.EvLog)
-		ev.Seq, ev.End, ev.TxID, ev.Time, ev.Timer = s.seq, s.end, s.txID, s.time, s.mark
+		ev.Seq, ev.End, ev.TxID, ev.Time, ev.Timer = s.seq, s.end, s.txID+uint32(s.run), s.time, s.mark
 		ev.Delivered, ev.DeliveredTime, ev.FirstSent, ev.Lost = s.delivered, s.deliveredTime, s.firstSent, s.lost
 		if s.mark&rtx.MarkRetrans != 0 {
 			ev.Flags |= rtx.FlagRetrans
@@ -193,7 +197,7 @@ func (e *Engine) resumeRtx(c *Conn, budget int) (used int) {
 			ev.Flags |= rtx.FlagAppLimited
 		}
 		c.replaySeq = s.end
-		if i == c.out.log.n-1 {
+		if s.end == c.sndNxt {
 			ev.Flags |= rtx.FlagLast
 			c.resume[plugins.Rtx] = false
 			e.makeReady(c)

@@ -127,7 +127,7 @@ func (e *Engine) sendData(c *Conn) sendResult {
 		return sendDone // everything is acknowledged, the FIN too
 	}
 	c.effectiveCwnd()
-	budget := quantum
+	budget := uint32(quantum)
 	if c.wantProbe {
 		c.wantProbe = false
 		if !e.probeTail(c) {
@@ -141,7 +141,7 @@ func (e *Engine) sendData(c *Conn) sendResult {
 			c.sendNew = 0
 			break
 		}
-		if !e.sendNew(c, n, fin) {
+		if e.sendNew(c, n, fin, 1) == 0 {
 			return sendFull
 		}
 	}
@@ -149,10 +149,11 @@ func (e *Engine) sendData(c *Conn) sendResult {
 		if budget == 0 {
 			return sendMore
 		}
-		budget--
-		if ok, r := e.resendNext(c); !ok {
+		sent, ok, r := e.resendNext(c, budget)
+		if !ok {
 			return r
 		}
+		budget -= min(sent, budget)
 	}
 	for {
 		n, fin, why := e.nextSegment(c)
@@ -163,14 +164,38 @@ func (e *Engine) sendData(c *Conn) sendResult {
 		if budget == 0 {
 			return sendMore
 		}
-		budget--
 		if !e.paced(c) {
 			return sendDone
 		}
-		if !e.sendNew(c, n, fin) {
+		sent := e.sendNew(c, n, fin, e.runLength(c, n, fin, budget))
+		if sent == 0 {
 			return sendFull
 		}
+		budget -= sent
 	}
+}
+
+// runLength is how many segments may leave together, of which the first is n bytes long: full ones, as far as data, windows, the burst
+// and the room allow, and not the one that carries the FIN.
+func (e *Engine) runLength(c *Conn, n uint32, fin bool, budget uint32) uint32 {
+	if n != c.mss || fin {
+		return 1
+	}
+	room := c.snd.Tail() - c.off(c.sndNxt)
+	if c.finQueued {
+		room-- // the last byte's segment is the FIN's
+	}
+	room = min(room, uint64(c.sndUna+c.sndWnd-c.sndNxt))
+	if f := c.inFlight(); f < c.cwnd {
+		room = min(room, uint64(c.cwnd-f))
+	} else {
+		return 1
+	}
+	most := min(budget, maxRun, uint32(e.env.Fifo.Room()))
+	if c.line.Rate != plugins.Unlimited {
+		most = min(most, (c.burst.left+n-1)/n)
+	}
+	return max(min(most, uint32(room/uint64(n))), 1)
 }
 
 type why uint8
@@ -292,45 +317,55 @@ func (e *Engine) dataReady(c *Conn) {
 	e.makeReady(c)
 }
 
-// sendNew sends the next n bytes, with the FIN if fin.
-func (e *Engine) sendNew(c *Conn, n uint32, fin bool) bool {
-	flags := wire.ACK
-	end := c.sndNxt + n
-	off := c.off(c.sndNxt)
-	if off+uint64(n) == c.snd.Tail() && n > 0 {
-		flags |= wire.PSH
+// sendNew sends the next segment of n bytes, with the FIN if fin, and then up to run-1 full ones, which share an entry of the log. It
+// returns how many left.
+func (e *Engine) sendNew(c *Conn, n uint32, fin bool, run uint32) (sent uint32) {
+	sq, off := c.sndNxt, c.off(c.sndNxt)
+	for ; sent < run; sent++ {
+		flags := wire.ACK
+		if off+uint64(n) == c.snd.Tail() && n > 0 {
+			flags |= wire.PSH
+		}
+		if fin {
+			flags |= wire.FIN
+		}
+		if !e.emit(c, sq, flags, off, n) {
+			break
+		}
+		sq, off = sq+n, off+uint64(n)
+	}
+	if sent == 0 {
+		return 0
 	}
 	if fin {
-		flags |= wire.FIN
-		end++
-	}
-	if !e.emit(c, c.sndNxt, flags, off, n) {
-		return false
+		sq++
 	}
 	e.outs.inUse(c)
-	s := c.out.log.push(&e.outs.rings)
-	c.txID++
-	*s = segment{seq: c.sndNxt, end: end, txID: c.txID, fin: fin}
+	s := c.out.log.push()
+	*s = segment{seq: c.sndNxt, end: sq, fin: fin}
 	e.recordSent(c, s, 0)
 	if n < c.mss {
-		c.sndSml = end
+		c.sndSml = sq
 	}
-	c.sndNxt = end
+	c.sndNxt = sq
 	if fin {
 		c.finSent = true
 	}
-	return true
+	return sent
 }
 
 // recordSent stamps a log entry with its departure and tells the rtx module. The departure time is the send time of RTT, RACK and
 // delivery rate.
 func (e *Engine) recordSent(c *Conn, s *segment, flags uint8) {
+	packets := s.packets(c.mss)
+	s.txID, s.run, s.unit = c.txID+1, uint8(min(packets, 255)-1), uint16(c.mss)
+	c.txID += packets
 	s.time = e.now
 	c.burst.sentPaced(s.len())
 	s.delivered, s.deliveredTime, s.firstSent, s.lost = c.stat.delivered, c.stat.deliveredTime, c.stat.firstSent, c.stat.lost
 	s.appLimited = c.appLimited != 0
 	ev := e.rtxEvent(c, rtx.EvSent)
-	ev.Seq, ev.End, ev.TxID, ev.Time, ev.MSS, ev.Wnd = s.seq, s.end, s.txID, s.time, c.mss, c.sndWnd
+	ev.Seq, ev.End, ev.TxID, ev.Time, ev.MSS, ev.Wnd = s.seq, s.end, c.txID, s.time, c.mss, c.sndWnd
 	if s.appLimited {
 		flags |= rtx.FlagAppLimited
 	}
@@ -346,57 +381,87 @@ func (e *Engine) recordSent(c *Conn, s *segment, flags uint8) {
 	}
 }
 
-// resendNext sends the first lost segment again. ok is false if it must wait; the result says why.
-func (e *Engine) resendNext(c *Conn) (ok bool, r sendResult) {
+// resendNext sends the first lost segments again, up to most packets. ok is false if they must wait; the result says why.
+func (e *Engine) resendNext(c *Conn, most uint32) (sent uint32, ok bool, r sendResult) {
 	c.out.lost.trim(c.sndUna)
 	if c.out.lost.empty() {
-		return true, sendDone
+		return 0, true, sendDone
 	}
-	i := c.out.log.find(c.out.lost.r[0].Start)
-	for ; i < c.out.log.n; i++ {
-		s := c.out.log.at(i)
-		if seq.AfterEq(s.seq, c.out.lost.r[0].End) {
+	log, lost := &c.out.log, c.out.lost.r[0]
+	for p := log.seek(lost.Start); ; p = log.next(p) {
+		s := log.get(p)
+		if s == nil || seq.AfterEq(s.seq, lost.End) {
 			break
 		}
 		if s.mark&rtx.MarkLost != 0 {
-			return e.resend(c, s, 0)
+			return e.resend(c, p, 0, most)
 		}
 	}
-	c.out.lost.trim(c.out.lost.r[0].End)
-	return true, sendDone
+	c.out.lost.trim(lost.End)
+	return 0, true, sendDone
 }
 
-func (e *Engine) resend(c *Conn, s *segment, flags uint8) (ok bool, r sendResult) {
+// resend sends what is at p again: all of it or, if not everything may leave now, its first packets.
+func (e *Engine) resend(c *Conn, p place, flags uint8, most uint32) (sent uint32, ok bool, r sendResult) {
+	log := &c.out.log
+	s := log.get(p)
+	first := min(s.len(), c.mss) // the least that is worth a packet
+	n := s.len()
 	// The peer may have shrunk its window: only the head goes out then, as a probe (RFC 9293, 3.8.6).
-	if seq.After(s.end, c.sndUna+c.sndWnd) && s.seq != c.sndUna {
-		return false, sendDone
+	if edge := c.sndUna + c.sndWnd; seq.After(s.end, edge) {
+		if n = first; seq.Before(s.seq, edge) {
+			n = max(n, edge-s.seq)
+		}
+		if seq.After(s.seq+n, edge) && s.seq != c.sndUna {
+			return 0, false, sendDone
+		}
 	}
 	probe := flags&rtx.FlagProbe != 0
-	if f := c.inFlight(); !probe && f > 0 && uint64(f)+uint64(s.len()) > uint64(c.cwnd) {
-		c.cwndLimited = true
-		return false, sendDone
+	if f := c.inFlight(); !probe && f > 0 {
+		if uint64(f)+uint64(first) > uint64(c.cwnd) {
+			c.cwndLimited = true
+			return 0, false, sendDone
+		}
+		n = min(n, c.cwnd-f)
+	} else if !probe {
+		n = min(n, max(c.cwnd, first))
 	}
 	if !probe && !e.paced(c) {
-		return false, sendDone
+		return 0, false, sendDone
 	}
-	n := s.len()
+	if c.line.Rate != plugins.Unlimited && !probe {
+		n = min(n, max(c.burst.left+c.mss-1, first))
+	}
+	n = min(n, min(most, max(uint32(e.env.Fifo.Room()), 1))*c.mss)
+	s = e.cutPackets(c, p, n)
+	data := s.len()
 	fl := wire.ACK
 	if s.fin {
-		n--
+		data--
 		fl |= wire.FIN
 	}
-	if !e.emitPieces(c, s.seq, n, fl) {
-		return false, sendFull
+	if !e.emitPieces(c, s.seq, data, fl) {
+		return 0, false, sendFull
 	}
-	c.out.log.resent(s)
-	c.txID++
-	s.txID = c.txID
+	log.resent(s)
 	e.recordSent(c, s, flags|rtx.FlagRetrans)
 	c.out.lost.trim(s.end)
-	e.Stats.RetransSegs++
-	c.count.Retrans++
-	c.count.BytesRetrans += uint64(n)
-	return true, sendDone
+	sent = s.packets(c.mss)
+	e.Stats.RetransSegs += uint64(sent)
+	c.count.Retrans += sent
+	c.count.BytesRetrans += uint64(data)
+	return sent, true, sendDone
+}
+
+// cutPackets returns the first n bytes of what is at p, in whole packets, and the first in any case: it cuts off the rest.
+func (e *Engine) cutPackets(c *Conn, p place, n uint32) *segment {
+	log := &c.out.log
+	if s := log.get(p); n < s.len() {
+		if k := max(n/c.mss, 1); k < s.packets(c.mss) {
+			p, _ = log.cutAt(p, s.seq+k*c.mss) // if it has too many pieces already it goes as a whole
+		}
+	}
+	return log.get(p)
 }
 
 // emitPieces sends [sq, sq+n) again: in one segment, or in several if the MSS has shrunk since.
@@ -435,17 +500,24 @@ func (e *Engine) probeTail(c *Conn) bool {
 	queued := c.snd.Tail() - c.off(c.sndNxt)
 	n := uint32(min(queued, uint64(c.mss)))
 	if n > 0 && !c.finSent && c.sndNxt+n-c.sndUna <= c.sndWnd {
-		if !e.sendNew(c, n, c.finQueued && queued == uint64(n)) {
+		if e.sendNew(c, n, c.finQueued && queued == uint64(n), 1) == 0 {
 			e.Stats.TLPs--
 			return false
 		}
 		return true
 	}
-	s := c.out.log.at(c.out.log.n - 1)
+	p := c.out.log.last()
+	s := c.out.log.get(p)
 	if s.mark&(rtx.MarkSacked|rtx.MarkLost) != 0 {
 		return true
 	}
-	ok, r := e.resend(c, s, rtx.FlagProbe)
+	if k := s.packets(c.mss); k > 1 { // its last packet
+		var ok bool
+		if p, ok = c.out.log.cutAt(p, s.seq+(k-1)*c.mss); ok {
+			p = c.out.log.next(p)
+		}
+	}
+	_, ok, r := e.resend(c, p, rtx.FlagProbe, 1)
 	if !ok && r == sendFull {
 		e.Stats.TLPs--
 		return false

@@ -160,9 +160,10 @@ func (e *Engine) backstop(c *Conn) {
 	}
 	e.Stats.BackstopRTOs++
 	c.backstops++
-	h := c.out.log.at(0)
-	c.out.log.lose(seq.Range{Start: h.seq, End: h.end}, c.txID)
-	c.out.lost.add(seq.Range{Start: h.seq, End: h.end})
+	h := c.out.log.get(c.out.log.start(0))
+	head := seq.Range{Start: h.seq, End: h.seq + min(h.len(), c.mss)}
+	c.out.log.lose(head, c.txID, c.mss)
+	c.out.lost.add(head)
 	c.stopReducing()
 	c.cwnd = c.inFlight() + c.mss
 	e.event++
@@ -237,7 +238,7 @@ const orphanProbes = 8
 func (e *Engine) sendHeld(c *Conn) bool {
 	queued := c.snd.Tail() - c.off(c.sndNxt)
 	n := uint32(min(queued, uint64(c.mss), uint64(c.sndWnd)))
-	return n == 0 || e.sendNew(c, n, false)
+	return n == 0 || e.sendNew(c, n, false, 1) > 0
 }
 
 func (e *Engine) armKeepalive(c *Conn) {

@@ -1,0 +1,192 @@
+package tcp
+
+import (
+	"sort"
+
+	"github.com/fastpath-tcp/fastpath/plugins/rtx"
+	"github.com/fastpath-tcp/fastpath/stack/mem"
+	"github.com/fastpath-tcp/fastpath/stack/seq"
+)
+
+// outstanding is what a connection keeps while it has something in flight.
+type outstanding struct {
+	log  segLog
+	lost lostQueue
+	prr  prr
+	dups uint32 // without SACK: bytes that duplicate acknowledgements say have arrived
+}
+
+// notLost voids all lost marks.
+func (o *outstanding) notLost() {
+	o.log.unmark(rtx.MarkLost)
+	o.log.lost = 0
+	o.lost.r = o.lost.r[:0]
+}
+
+// nothing is the outstanding of an idle connection. It is never written.
+var nothing outstanding
+
+// outPool keeps outstandings that are not in use. One worker owns it.
+type outPool struct {
+	free  []*outstanding
+	rings ringPool
+}
+
+// inUse makes sure that c has an outstanding of its own.
+func (p *outPool) inUse(c *Conn) {
+	if c.out != &nothing {
+		return
+	}
+	if n := len(p.free); n > 0 {
+		c.out, p.free = p.free[n-1], p.free[:n-1]
+		return
+	}
+	c.out = new(outstanding)
+	c.out.log.pool = &p.rings
+}
+
+// idle gives c's outstanding back, with what is left in its log.
+func (p *outPool) idle(c *Conn) {
+	o := c.out
+	if o == &nothing {
+		return
+	}
+	c.out = &nothing
+	o.log.clear()
+	o.lost.r = o.lost.r[:0]
+	o.prr, o.dups = prr{}, 0
+	if len(o.log.ring) > minRing || cap(o.lost.r) > 64 {
+		p.rings.put(o.log.ring)
+		*o = outstanding{}
+	}
+	o.log = segLog{ring: o.log.ring, pool: &p.rings}
+	p.free = append(p.free, o)
+}
+
+const minRing = 4
+
+// ringPool keeps the rings of segment logs by size. One worker owns it.
+type ringPool struct {
+	free   [24][][]segment
+	cuts   []*pieces // by index
+	idle   []uint32  // indexes of cuts that are not in use, plus one
+	bytes  int64     // held by logs and by the pool
+	budget *mem.Budget
+}
+
+// charge counts n bytes more, or less. Logs are small beside the bytes that they describe, so they are never refused.
+func (p *ringPool) charge(n int64) {
+	p.bytes += n
+	p.budget.Add(n)
+}
+
+// close gives everything up; no log is in use.
+func (p *outPool) close() {
+	p.rings.charge(-p.rings.bytes)
+	*p = outPool{rings: ringPool{budget: p.rings.budget}}
+}
+
+const maxPooledRings = 64
+
+func (p *ringPool) get(n int) []segment {
+	k := class(n)
+	if f := p.free[k]; len(f) > 0 {
+		r := f[len(f)-1]
+		p.free[k] = f[:len(f)-1]
+		return r
+	}
+	p.charge(int64(n) * segmentSize)
+	return make([]segment, n)
+}
+
+func (p *ringPool) put(r []segment) {
+	if r == nil {
+		return
+	}
+	k := class(len(r))
+	if len(p.free[k]) >= maxPooledRings {
+		p.charge(-int64(len(r)) * segmentSize)
+		return
+	}
+	p.free[k] = append(p.free[k], r)
+}
+
+const (
+	segmentSize = 64
+	piecesSize  = 8 + maxRun*segmentSize
+)
+
+// pieces returns the pieces of an entry that was cut.
+func (p *ringPool) pieces(e *segment) *pieces { return p.cuts[e.cut-1] }
+
+// newPieces takes pieces from the pool and returns their index plus one.
+func (p *ringPool) newPieces() uint32 {
+	if n := len(p.idle); n > 0 {
+		i := p.idle[n-1]
+		p.idle = p.idle[:n-1]
+		return i
+	}
+	p.cuts = append(p.cuts, new(pieces))
+	p.charge(piecesSize)
+	return uint32(len(p.cuts))
+}
+
+func (p *ringPool) freePieces(e *segment) {
+	p.idle = append(p.idle, e.cut)
+	e.cut = 0
+}
+
+func class(n int) (k int) {
+	for n > minRing {
+		n >>= 1
+		k++
+	}
+	return k
+}
+
+// lostQueue holds ranges that hold lost segments, in order of sequence. The marks in the log are the truth; a range here may
+// hold segments that were SACKed or sent again since.
+type lostQueue struct{ r []seq.Range }
+
+func (q *lostQueue) empty() bool { return len(q.r) == 0 }
+
+// add inserts r, joined with what it touches.
+func (q *lostQueue) add(r seq.Range) {
+	n := len(q.r)
+	if n > 0 && seq.AfterEq(r.Start, q.r[n-1].Start) { // the usual case: at the end
+		if last := &q.r[n-1]; seq.BeforeEq(r.Start, last.End) {
+			last.End = seq.Max(last.End, r.End)
+			return
+		}
+		q.r = append(q.r, r)
+		return
+	}
+	i := sort.Search(n, func(i int) bool { return seq.AfterEq(q.r[i].End, r.Start) })
+	j := i
+	for j < n && seq.BeforeEq(q.r[j].Start, r.End) {
+		r.Start, r.End = seq.Min(r.Start, q.r[j].Start), seq.Max(r.End, q.r[j].End)
+		j++
+	}
+	if i == j {
+		q.r = append(q.r, seq.Range{})
+		copy(q.r[i+1:], q.r[i:])
+		q.r[i] = r
+		return
+	}
+	q.r[i] = r
+	q.r = append(q.r[:i+1], q.r[j:]...)
+}
+
+// trim drops everything before s.
+func (q *lostQueue) trim(s uint32) {
+	i := 0
+	for i < len(q.r) && seq.BeforeEq(q.r[i].End, s) {
+		i++
+	}
+	if i > 0 {
+		q.r = q.r[:copy(q.r, q.r[i:])]
+	}
+	if len(q.r) > 0 && seq.Before(q.r[0].Start, s) {
+		q.r[0].Start = s
+	}
+}
