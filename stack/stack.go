@@ -221,9 +221,7 @@ func (s *Stack) makeWorkers() error {
 		fc.Budget = s.budget
 		w.frags = frag.New(fc)
 		w.neigh = neigh.New(neigh.Config{MAC: s.mac, Seed: rng.Uint64()}, now)
-		for _, p := range s.cfg.Addrs {
-			w.neigh.AddLocal(wire.AddrFrom(p.Addr()), i == 0, now)
-		}
+		w.neigh.SetLocals(w.routes.Addrs(0), i == 0, now)
 		w.engine = tcp.New(s.cfg.TCP, tcp.Env{
 			Pool: w.pool, Fifo: w.fifo, Caps: s.port.Info().Caps, MAC: s.mac, Arena: s.arena, Budget: s.budget, Keys: keys,
 			Seed: rng.Uint64(), Link: w, Mine: s.mine(i), Wake: w.wake, Kicked: w.kicked,

@@ -1,15 +1,20 @@
 package neigh
 
 import (
+	"slices"
+
 	"github.com/fastpath-tcp/fastpath/plugins"
 	"github.com/fastpath-tcp/fastpath/pmd"
 	"github.com/fastpath-tcp/fastpath/stack/wire"
 )
 
-// Output is an ARP packet to send, and the Ethernet address to send it to.
+// Output is an ARP packet or a neighbour solicitation to send, and the Ethernet address to send it to.
 type Output struct {
 	Dst wire.MAC
 	ARP wire.ARP
+	// Of a solicitation, if To is not zero: the message and the addresses of its packet.
+	ND      wire.ND
+	Src, To wire.Addr
 }
 
 // Ready are packets that waited for an entry which Input completed: the caller sends the chain to MAC.
@@ -33,17 +38,17 @@ func (c *Cache) Input(now plugins.Time, a *wire.ARP) (out Output, send bool, rea
 		c.stats.Ignored++
 		return out, false, ready
 	}
-	if l := c.local(a.SPA); l != nil {
+	if l := c.local(wire.AddrFrom4(a.SPA)); l != nil {
 		out, send = c.conflict(now, l)
 		return out, send, ready
 	}
-	mine := c.local(a.TPA) != nil
+	mine := c.local(wire.AddrFrom4(a.TPA)) != nil
 	if !probe {
 		ready = c.learn(now, a, wire.AddrFrom4(a.SPA), mine)
 	}
 	if mine && a.Op == wire.ARPRequest {
 		c.stats.Replies++
-		out = Output{a.SHA, wire.ARP{Op: wire.ARPReply, SHA: c.cfg.MAC, SPA: a.TPA, THA: a.SHA, TPA: a.SPA}}
+		out = Output{Dst: a.SHA, ARP: wire.ARP{Op: wire.ARPReply, SHA: c.cfg.MAC, SPA: a.TPA, THA: a.SHA, TPA: a.SPA}}
 		send = true
 	}
 	return out, send, ready
@@ -67,9 +72,7 @@ func (c *Cache) learn(now plugins.Time, a *wire.ARP, spa wire.Addr, mine bool) (
 	e := &c.entries[i]
 	answer := mine && a.Op == wire.ARPReply && a.THA == c.cfg.MAC
 	if e.state == Incomplete {
-		e.mac, e.updated = a.SHA, now
-		c.stats.Resolved++
-		ready = Ready{e.takeQueue(), e.mac, e.addr}
+		ready = c.resolve(now, e, a.SHA)
 	} else if e.mac != a.SHA {
 		// Two that answer for one address would make it flap (Linux's locktime). A gratuitous packet says that it moved.
 		if now-e.updated < plugins.Time(LockTime) && a.SPA != a.TPA {
@@ -105,11 +108,12 @@ func (c *Cache) conflict(now plugins.Time, l *local) (out Output, send bool) {
 }
 
 // announcement is a request for our own address (RFC 5227, 1.1).
-func (c *Cache) announcement(addr [4]byte) Output {
-	return Output{wire.Broadcast, wire.ARP{Op: wire.ARPRequest, SHA: c.cfg.MAC, SPA: addr, TPA: addr}}
+func (c *Cache) announcement(addr wire.Addr) Output {
+	a := addr.As4()
+	return Output{Dst: wire.Broadcast, ARP: wire.ARP{Op: wire.ARPRequest, SHA: c.cfg.MAC, SPA: a, TPA: a}}
 }
 
-func (c *Cache) local(a [4]byte) *local {
+func (c *Cache) local(a wire.Addr) *local {
 	for i := range c.locals {
 		if c.locals[i].addr == a {
 			return &c.locals[i]
@@ -118,16 +122,18 @@ func (c *Cache) local(a [4]byte) *local {
 	return nil
 }
 
-// AddLocal makes a one of our own IPv4 addresses: requests for it are answered. If announce is set, it is announced twice,
-// from now on (RFC 5227, 2.3).
-func (c *Cache) AddLocal(a wire.Addr, announce bool, now plugins.Time) {
-	l := local{addr: a.As4(), due: plugins.Never, defended: now.Add(-defendInterval)}
-	if announce {
-		l.announces, l.due = announceNum, now
+// SetLocals says which addresses are ours: ARP requests for them are answered, and requests are sent from them. If announce is set, IPv4
+// addresses that are new are announced twice, from now on (RFC 5227, 2.3).
+func (c *Cache) SetLocals(addrs []wire.Addr, announce bool, now plugins.Time) {
+	c.locals = slices.DeleteFunc(c.locals, func(l local) bool { return !slices.Contains(addrs, l.addr) })
+	for _, a := range addrs {
+		if c.local(a) != nil {
+			continue
+		}
+		l := local{addr: a, due: plugins.Never, defended: now.Add(-defendInterval)}
+		if announce && a.Is4() {
+			l.announces, l.due = announceNum, now
+		}
+		c.locals = append(c.locals, l)
 	}
-	if old := c.local(l.addr); old != nil {
-		*old = l
-		return
-	}
-	c.locals = append(c.locals, l)
 }

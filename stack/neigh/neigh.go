@@ -1,7 +1,8 @@
-// Package neigh is the ARP cache of one interface: which Ethernet address a next hop has (RFC 826, RFC 1122 2.3.2, RFC 5227).
+// Package neigh is the neighbour cache of one interface: which Ethernet address a next hop has, by ARP (RFC 826, RFC 1122 2.3.2, RFC
+// 5227) and by neighbour discovery (RFC 4861, 7).
 //
-// It is passive: it reads no clock and sends nothing itself. Input takes what arrives and returns the answer to send, Poll
-// returns the requests that are due. The states are those of RFC 4861, 7.3.2, and the times Linux's.
+// It is passive: it reads no clock and sends nothing itself. Input (ARP), Heard and Advertised (neighbour discovery) take what arrives,
+// Poll returns the requests that are due. The states are those of RFC 4861, 7.3.2, and the times Linux's.
 package neigh
 
 import (
@@ -91,6 +92,7 @@ type entry struct {
 	mac       wire.MAC
 	state     State
 	tries     uint8
+	router    bool // says its advertisements (RFC 4861, 5.1: IsRouter)
 	gen       uint32
 	waiting   int32
 	head      *pmd.Buf // waiting packets, oldest first
@@ -102,7 +104,7 @@ type entry struct {
 }
 
 type local struct {
-	addr      [4]byte
+	addr      wire.Addr
 	announces int // still to send
 	due       plugins.Time
 	defended  plugins.Time // last time
@@ -119,6 +121,7 @@ type Cache struct {
 	pending int    // incomplete entries
 	hand    uint32 // where the search for a victim goes on
 	locals  []local
+	failed  []wire.Addr
 	rng     *rand.Rand
 	stats   Stats
 }
@@ -152,9 +155,10 @@ func (c *Cache) Stats() Stats {
 
 // Entry describes an entry.
 type Entry struct {
-	Addr  wire.Addr
-	MAC   wire.MAC
-	State State
+	Addr   wire.Addr
+	MAC    wire.MAC
+	State  State
+	Router bool
 }
 
 // Entries returns all entries.
@@ -162,7 +166,7 @@ func (c *Cache) Entries(now plugins.Time) []Entry {
 	var r []Entry
 	for i := range c.entries {
 		if e := &c.entries[i]; e.state != Free {
-			r = append(r, Entry{e.addr, e.mac, e.at(now)})
+			r = append(r, Entry{e.addr, e.mac, e.at(now), e.router})
 		}
 	}
 	return r
@@ -176,7 +180,7 @@ func (e *entry) at(now plugins.Time) State {
 	return e.state
 }
 
-// Lookup returns the entry of a next hop, on link and of IPv4. If there is none it makes one, whose request is then due at
+// Lookup returns the entry of a next hop on link. If there is none it makes one, whose request is then due at
 // once. ok is false if the cache is full and no entry can be evicted, or if half of it waits for answers: who sends us packets from
 // addresses that do not exist must not push out the neighbours that do, nor make us ask without end (RFC 6583, 6.2 and 7.1).
 func (c *Cache) Lookup(a wire.Addr, now plugins.Time) (r Ref, ok bool) {

@@ -32,7 +32,7 @@ func newWorld(t testing.TB, cfg Config) *world {
 		t.Fatal(err)
 	}
 	w := &world{t, New(cfg, 1e9), 1e9, pool}
-	w.c.AddLocal(wire.AddrFrom4(ourIP), false, w.now)
+	w.c.SetLocals([]wire.Addr{wire.AddrFrom4(ourIP)}, false, w.now)
 	t.Cleanup(func() {
 		w.free(w.c.Drain())
 		if err := pool.CheckLeaks(); err != nil {
@@ -97,7 +97,7 @@ func (w *world) state(ip [4]byte, want State) {
 }
 
 func request(dst wire.MAC, ip [4]byte) Output {
-	return Output{dst, wire.ARP{Op: wire.ARPRequest, SHA: ourMAC, SPA: ourIP, TPA: ip}}
+	return Output{Dst: dst, ARP: wire.ARP{Op: wire.ARPRequest, SHA: ourMAC, SPA: ourIP, TPA: ip}}
 }
 
 func reply(mac wire.MAC, ip [4]byte) *wire.ARP {
@@ -236,7 +236,7 @@ func TestMerge(t *testing.T) {
 	w.state(peerIP, Free)
 	ask.TPA = ourIP
 	out, send, _ := w.c.Input(w.now, &ask)
-	want := Output{peer, wire.ARP{Op: wire.ARPReply, SHA: ourMAC, SPA: ourIP, THA: peer, TPA: peerIP}}
+	want := Output{Dst: peer, ARP: wire.ARP{Op: wire.ARPReply, SHA: ourMAC, SPA: ourIP, THA: peer, TPA: peerIP}}
 	if !send || out != want {
 		t.Fatalf("answer %+v, %v", out, send)
 	}
@@ -286,7 +286,8 @@ func TestProbeAndConflict(t *testing.T) {
 
 func TestAnnounce(t *testing.T) {
 	w := newWorld(t, Config{})
-	w.c.AddLocal(wire.AddrFrom4(ourIP), true, w.now)
+	w.c.SetLocals(nil, true, w.now)
+	w.c.SetLocals([]wire.Addr{wire.AddrFrom4(ourIP)}, true, w.now)
 	for range announceNum {
 		w.poll(request(wire.Broadcast, ourIP))
 		w.poll()

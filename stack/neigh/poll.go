@@ -33,6 +33,7 @@ func (c *Cache) Poll(now plugins.Time, out []Output) (n int, failed *pmd.Buf) {
 			}
 		}
 	}
+	c.failed = c.failed[:0]
 	c.due = c.wheel.Advance(now, c.due[:0])
 	for _, i := range c.due {
 		e := &c.entries[i]
@@ -49,8 +50,9 @@ func (c *Cache) Poll(now plugins.Time, out []Output) (n int, failed *pmd.Buf) {
 				c.wheel.Set(i, now)
 				continue
 			}
-			out[n] = c.request(e)
-			n++
+			if c.request(e, &out[n]) {
+				n++
+			}
 			e.tries++
 			e.asked = now
 			c.wheel.Set(i, now.Add(RetransTime))
@@ -65,31 +67,49 @@ func (c *Cache) Poll(now plugins.Time, out []Output) (n int, failed *pmd.Buf) {
 	return n, failed
 }
 
-// request asks for e: by broadcast, or by unicast if we know an address (RFC 1122, 2.3.2.1 (2)).
-func (c *Cache) request(e *entry) Output {
+// request asks for e: by broadcast or to the group of its address, or by unicast if we know an address (RFC 1122, 2.3.2.1 (2); RFC
+// 4861, 7.2.2). It returns false if we have no address to ask from.
+func (c *Cache) request(e *entry, o *Output) bool {
+	src, ok := c.source(e.addr)
+	if !ok {
+		return false
+	}
 	c.stats.Requests++
-	o := Output{wire.Broadcast, wire.ARP{Op: wire.ARPRequest, SHA: c.cfg.MAC, SPA: c.source(e.addr), TPA: e.addr.As4()}}
+	if e.addr.Is4() {
+		*o = Output{Dst: wire.Broadcast, ARP: wire.ARP{Op: wire.ARPRequest, SHA: c.cfg.MAC, SPA: src.As4(), TPA: e.addr.As4()}}
+	} else {
+		*o = Output{Src: src, To: e.addr.SolicitedNode(), ND: wire.ND{Type: wire.ICMP6NeighborSol, Target: e.addr, LLA: c.cfg.MAC, HasLLA: true}}
+		o.Dst = o.To.GroupMAC()
+	}
 	if e.state == Probe {
 		o.Dst = e.mac
+		if !e.addr.Is4() {
+			o.To = e.addr
+		}
 	}
-	return o
+	return true
 }
 
 // source is the one of our addresses that shares the most leading bits with a.
-func (c *Cache) source(a wire.Addr) (best [4]byte) {
-	target, most := a.As4(), -1
+func (c *Cache) source(a wire.Addr) (best wire.Addr, ok bool) {
+	most := -1
 	for i := range c.locals {
-		if n := commonBits(c.locals[i].addr, target); n > most {
-			most, best = n, c.locals[i].addr
+		l := c.locals[i].addr
+		if n := commonBits(l, a); l.Is4() == a.Is4() && n > most {
+			most, best = n, l
 		}
 	}
-	return best
+	return best, most >= 0
 }
+
+// Failed are the next hops that the last Poll gave up, because nobody answered (RFC 4861, 7.2.2). The slice is valid until the next Poll.
+func (c *Cache) Failed() []wire.Addr { return c.failed }
 
 // fail removes an entry that nobody answered for, and puts its queue before the chain failed.
 func (c *Cache) fail(i uint32, failed *pmd.Buf) *pmd.Buf {
 	e := &c.entries[i]
 	c.stats.Failed++
+	c.failed = append(c.failed, e.addr)
 	if e.head != nil {
 		e.tail.Next = failed
 		failed = e.head
@@ -99,6 +119,9 @@ func (c *Cache) fail(i uint32, failed *pmd.Buf) *pmd.Buf {
 }
 
 // commonBits is the number of leading bits that a and b share.
-func commonBits(a, b [4]byte) int {
-	return bits.LeadingZeros32(binary.BigEndian.Uint32(a[:]) ^ binary.BigEndian.Uint32(b[:]))
+func commonBits(a, b wire.Addr) int {
+	if n := bits.LeadingZeros64(binary.BigEndian.Uint64(a[:]) ^ binary.BigEndian.Uint64(b[:])); n < 64 {
+		return n
+	}
+	return 64 + bits.LeadingZeros64(binary.BigEndian.Uint64(a[8:])^binary.BigEndian.Uint64(b[8:]))
 }
