@@ -31,16 +31,3 @@ func (w *Worker) sendARP(o *neigh.Output) {
 	clear(f[wire.EthLen+wire.ARPLen:])
 	w.send(b)
 }
-
-// arp sends the requests that are due.
-func (w *Worker) arp() {
-	if !w.asked && w.neigh.Deadline() > w.now {
-		return
-	}
-	w.asked = false
-	n, failed := w.neigh.Poll(w.now, w.arpOut[:])
-	for i := range n {
-		w.sendARP(&w.arpOut[i])
-	}
-	w.freeChain(failed)
-}

@@ -25,7 +25,7 @@ func (w *Worker) icmpInput(p *wire.Packet) wire.Drop {
 // sendEcho sends an answer that is as long as its request, which may have come in fragments (RFC 1122, 3.2.2.6; RFC 4443, 4.2).
 func (w *Worker) sendEcho(h *ipHeader, n int, fill func(l4 []byte)) {
 	if w.sendIP(h, n, fill) == packetTooLong {
-		w.sendFragments(h, w.stack.mtu, n, fill)
+		w.sendFragments(h, w.mtu(h.dst), n, fill)
 	}
 }
 

@@ -36,7 +36,7 @@ func (w *Worker) sendIP(h *ipHeader, n int, fill func(l4 []byte)) sendResult {
 	if h.dst.Is4() {
 		hdr, etherType = wire.IPv4Len, wire.EtherTypeIPv4
 	}
-	if hdr+n > w.stack.mtu {
+	if hdr+n > w.mtu(h.dst) {
 		return packetTooLong
 	}
 	b := w.pool.Get()
@@ -62,6 +62,14 @@ func (w *Worker) sendIP(h *ipHeader, n int, fill func(l4 []byte)) sendResult {
 		return packetNoBuffer
 	}
 	return packetSent
+}
+
+// mtu is the length of the longest packet to dst that this link takes.
+func (w *Worker) mtu(dst wire.Addr) int {
+	if dst.Is4() {
+		return w.stack.mtu
+	}
+	return w.mtu6
 }
 
 func (w *Worker) putIP(b []byte, h *ipHeader, n int) {

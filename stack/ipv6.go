@@ -9,8 +9,12 @@ func (w *Worker) ipv6Input(b *pmd.Buf, p *wire.Packet) wire.Drop {
 	if !w.ipv6Ours(p) {
 		return wire.DropIPDest
 	}
-	if _, ours := w.routes.Local(p.Src); ours {
+	// Who has no address yet speaks neighbour discovery and MLD only (RFC 4291, 2.5.2).
+	if _, ours := w.routes.Local(p.Src); ours || p.Src == (wire.Addr{}) && p.Proto != wire.ProtoICMPv6 {
 		return wire.DropIPSource
+	}
+	if p.Dst.IsMulticast() && p.Proto != wire.ProtoICMPv6 { // RFC 9293, MUST-57
+		return wire.DropIPDest
 	}
 	if p.Frag {
 		return w.fragment(b, p)
@@ -18,10 +22,11 @@ func (w *Worker) ipv6Input(b *pmd.Buf, p *wire.Packet) wire.Drop {
 	return w.transport(b, p)
 }
 
-// ipv6Ours reports whether p is addressed to this host, by both of its destination addresses.
+// ipv6Ours reports whether p is addressed to this host, by both of its destination addresses. A switch may turn a group's Ethernet address
+// into ours (RFC 6085).
 func (w *Worker) ipv6Ours(p *wire.Packet) bool {
 	if p.Dst.IsMulticast() {
-		return false
+		return w.stack.auto != nil && w.routes.InGroup(p.Dst) && (p.EthDst.IsMulticast() || p.EthDst == w.stack.mac)
 	}
 	_, ok := w.routes.Local(p.Dst)
 	return ok && p.EthDst == w.stack.mac

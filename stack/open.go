@@ -102,6 +102,8 @@ func (s *Stack) ConnectAs(local, remote netip.AddrPort, setup *tcp.Setup) (*tcp.
 		}
 	} else if src, ok := routes.Source(k.Remote); ok {
 		k.Local = src
+	} else if routes.Tentative(k.Remote) {
+		return nil, ErrTentative
 	} else {
 		return nil, tcp.NoRoute
 	}

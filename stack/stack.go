@@ -20,6 +20,7 @@ import (
 	"github.com/fastpath-tcp/fastpath/plugins"
 	"github.com/fastpath-tcp/fastpath/plugins/builtin"
 	"github.com/fastpath-tcp/fastpath/pmd"
+	"github.com/fastpath-tcp/fastpath/stack/autoconf"
 	"github.com/fastpath-tcp/fastpath/stack/filter"
 	"github.com/fastpath-tcp/fastpath/stack/frag"
 	"github.com/fastpath-tcp/fastpath/stack/mem"
@@ -58,8 +59,15 @@ var defaultModules = [plugins.NumKinds]string{plugins.Rtx: "btree", plugins.Pace
 // Config describes a stack.
 type Config struct {
 	Port    pmd.Port
-	Addrs   []netip.Prefix // IPv4 addresses of the interface with the length of their network; at least one
-	Gateway netip.Addr     // default route; none if not valid
+	Addrs   []netip.Prefix // addresses of the interface with the length of their network; at least one without SLAAC
+	Gateway netip.Addr     // default route of its family; none if not valid
+	// IPv6: there is a link-local address if Addrs has an address of IPv6, or with SLAAC.
+	Gateway6     netip.Addr // default route of IPv6, which may be link-local; none if not valid
+	SLAAC        bool       // follow router advertisements (RFC 4861, 6.3; RFC 4862)
+	DADTransmits int        // how often an address is asked for before it is used; default 1, negative: used at once
+	// Secret goes into the identifiers of link-local and SLAAC addresses (RFC 7217): with the same one they are the same after every
+	// start. Default: made from Seed.
+	Secret  []byte
 	Workers []WorkerConfig // default: one adaptive worker
 	Modules [plugins.NumKinds]ModuleConfig
 	TCP     tcp.Config
@@ -79,6 +87,8 @@ type Stack struct {
 	port     pmd.Port
 	mac      wire.MAC
 	mtu      int
+	addr     addressing
+	auto     *autoconf.Host              // the first worker's
 	routes   atomic.Pointer[route.Table] // replaced as a whole; workers take it up at their next turn
 	workers  []*Worker
 	steer    *steering
@@ -126,7 +136,11 @@ func New(cfg Config) (*Stack, error) {
 	if err := s.memory(); err != nil {
 		return nil, err
 	}
-	if err := s.addresses(); err != nil {
+	seed := cfg.Seed
+	if seed == 0 {
+		seed = rand.Uint64()
+	}
+	if err := s.addresses(seed); err != nil {
 		return nil, err
 	}
 	if cfg.TCP.MTU == 0 || cfg.TCP.MTU > info.MTU {
@@ -136,7 +150,7 @@ func New(cfg Config) (*Stack, error) {
 	if s.steer, err = newSteering(info, cfg.Port.NumQueues(), len(cfg.Workers)); err != nil {
 		return nil, err
 	}
-	if err := s.makeWorkers(); err != nil {
+	if err := s.makeWorkers(seed); err != nil {
 		return nil, errors.Join(err, s.unmapHandPools())
 	}
 	if n, err := s.startWorkers(); err != nil {
@@ -161,36 +175,10 @@ func (s *Stack) memory() (err error) {
 	return nil
 }
 
-func (s *Stack) addresses() error {
-	t := new(route.Table)
-	if len(s.cfg.Addrs) == 0 {
-		return errors.New("stack: no addresses")
-	}
-	for _, p := range s.cfg.Addrs {
-		if !p.Addr().Is4() {
-			return fmt.Errorf("stack: address %v: only IPv4 is supported", p)
-		}
-		if err := t.AddAddr(0, p); err != nil {
-			return err
-		}
-	}
-	if s.cfg.Gateway.IsValid() {
-		if err := t.AddRoute(netip.MustParsePrefix("0.0.0.0/0"), 0, s.cfg.Gateway, 0); err != nil {
-			return err
-		}
-	}
-	s.routes.Store(t)
-	return nil
-}
-
 // handPool is the pool of a worker without a queue.
 const handPool = 4096
 
-func (s *Stack) makeWorkers() error {
-	seed := s.cfg.Seed
-	if seed == 0 {
-		seed = rand.Uint64()
-	}
+func (s *Stack) makeWorkers(seed uint64) error {
 	rng := rand.New(rand.NewPCG(seed, 0x66617374))
 	keys := tcp.NewKeys(rng)
 	var secret [32]byte
@@ -214,14 +202,12 @@ func (s *Stack) makeWorkers() error {
 		w.anyPool = s.port.Info().Caps&pmd.AnyPool != 0
 		w.prompt = s.port.Info().Caps&pmd.Prompt != 0 && w.queue != nil
 		w.fifo = pmd.NewFifo(fifoDepth)
-		w.routes = s.routes.Load()
 		w.out = make([]chain, len(s.cfg.Workers))
 		w.filter.Use(s.cfg.Filter)
 		fc := s.cfg.Frag
 		fc.Budget = s.budget
 		w.frags = frag.New(fc)
 		w.neigh = neigh.New(neigh.Config{MAC: s.mac, Seed: rng.Uint64()}, now)
-		w.neigh.SetLocals(w.routes.Addrs(0), i == 0, now)
 		w.engine = tcp.New(s.cfg.TCP, tcp.Env{
 			Pool: w.pool, Fifo: w.fifo, Caps: s.port.Info().Caps, MAC: s.mac, Arena: s.arena, Budget: s.budget, Keys: keys,
 			Seed: rng.Uint64(), Link: w, Mine: s.mine(i), Wake: w.wake, Kicked: w.kicked,
@@ -229,6 +215,10 @@ func (s *Stack) makeWorkers() error {
 		if err := s.builtins(w, rng.Uint64()); err != nil {
 			return err
 		}
+		if i == 0 {
+			w.auto = s.auto
+		}
+		w.adopt(s.routes.Load())
 		w.ipID = uint16(rng.Uint32())
 		s.workers = append(s.workers, w)
 	}
@@ -346,9 +336,6 @@ func (s *Stack) Port() pmd.Port { return s.port }
 
 // Workers is the number of workers.
 func (s *Stack) Workers() int { return len(s.workers) }
-
-// Addrs are the addresses of the interface.
-func (s *Stack) Addrs() []netip.Prefix { return s.cfg.Addrs }
 
 // Close resets all connections, stops the workers and closes the port. It returns a *pmd.LeakError if buffers are missing.
 func (s *Stack) Close() error {

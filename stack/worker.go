@@ -7,12 +7,12 @@ import (
 
 	"github.com/fastpath-tcp/fastpath/plugins"
 	"github.com/fastpath-tcp/fastpath/pmd"
+	"github.com/fastpath-tcp/fastpath/stack/autoconf"
 	"github.com/fastpath-tcp/fastpath/stack/filter"
 	"github.com/fastpath-tcp/fastpath/stack/frag"
 	"github.com/fastpath-tcp/fastpath/stack/neigh"
 	"github.com/fastpath-tcp/fastpath/stack/route"
 	"github.com/fastpath-tcp/fastpath/stack/tcp"
-	"github.com/fastpath-tcp/fastpath/stack/wire"
 )
 
 const (
@@ -39,8 +39,10 @@ type Worker struct {
 
 	engine   *tcp.Engine
 	neigh    *neigh.Cache
-	routes   *route.Table // the stack's, as of the start of the turn
-	arpOut   [16]neigh.Output
+	routes   *route.Table   // the stack's, as of the start of the turn
+	auto     *autoconf.Host // of the first worker, if there is IPv6
+	mtu6     int            // of IPv6 packets
+	asks     [16]neigh.Output
 	nextICMP plugins.Time // earliest time of the next ICMP error
 	ipID     uint16       // of the last packet that routers may fragment
 	asked    bool         // a lookup has made an entry whose request is due
@@ -125,7 +127,9 @@ func (w *Worker) turn() bool {
 	w.now = w.clock.Now()
 	w.turns.start(w.now, w.stack.realTime)
 	w.engine.Begin(w.now)
-	w.routes = w.stack.routes.Load()
+	if t := w.stack.routes.Load(); t != w.routes {
+		w.adopt(t)
+	}
 	if nrx == 0 && w.idle() {
 		w.turns.end(ntx > 0, w.clock, w.stack.realTime)
 		return ntx > 0
@@ -142,7 +146,7 @@ func (w *Worker) turn() bool {
 	w.engine.Timers()
 	w.engine.Modules()
 	w.engine.Output()
-	w.arp()
+	w.neighbours()
 	w.expireFrags()
 	if w.queue == nil && w.handOver() {
 		moved = true
@@ -160,7 +164,7 @@ func (w *Worker) turn() bool {
 // idle reports whether no stage of this turn has anything to do.
 func (w *Worker) idle() bool {
 	return w.engine.Idle() && !w.hasDo.Load() && w.inbox.empty() && w.txbox.empty() && w.txWait == nil && w.fifo.Len() == 0 &&
-		!w.asked && w.neigh.Deadline() > w.now && w.frags.Deadline() > w.now
+		!w.asked && w.neighboursDue() > w.now && w.frags.Deadline() > w.now
 }
 
 // last is the time of the worker's last turn.
@@ -171,7 +175,7 @@ func (w *Worker) deadline() plugins.Time {
 	if w.pending() {
 		return w.now
 	}
-	return min(w.engine.Deadline(), w.neigh.Deadline(), w.frags.Deadline())
+	return min(w.engine.Deadline(), w.neighboursDue(), w.frags.Deadline())
 }
 
 // pending reports whether there is work now.
@@ -309,35 +313,6 @@ func (w *Worker) turnOut() {
 		w.free(b)
 	}
 }
-
-// Resolve implements tcp.Link.
-func (w *Worker) Resolve(ref *neigh.Ref, dst wire.Addr) (wire.MAC, bool) {
-	mac, res := w.neigh.Resolve(*ref, w.now)
-	if res == neigh.Gone {
-		_, hop, ok := w.routes.Lookup(dst)
-		if !ok {
-			w.Stats.NoRoute++
-			*ref = neigh.Ref{}
-			return wire.MAC{}, false
-		}
-		lookup := w.neigh.Lookup
-		if hop != dst {
-			lookup = w.neigh.LookupGateway
-		}
-		r, ok := lookup(hop, w.now)
-		if !ok {
-			*ref = neigh.Ref{}
-			return wire.MAC{}, false
-		}
-		*ref = r
-		mac, res = w.neigh.Resolve(r, w.now)
-		w.asked = true
-	}
-	return mac, res == neigh.OK
-}
-
-// Confirm implements tcp.Link.
-func (w *Worker) Confirm(ref neigh.Ref) { w.neigh.Confirm(ref, w.now) }
 
 // turnStats measures the turns of a worker.
 type turnStats struct {

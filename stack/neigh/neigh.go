@@ -211,6 +211,13 @@ func (c *Cache) lookup(a wire.Addr, now plugins.Time, maxPending int) (r Ref, ok
 	return Ref{i, e.gen}, true
 }
 
+// Reroute makes all Refs stale, so that who holds one looks its next hop up again. Call it when routes have changed.
+func (c *Cache) Reroute() {
+	for i := range c.entries {
+		c.entries[i].gen++
+	}
+}
+
 // Resolve returns the Ethernet address for a packet to the entry. It is cheap: no map, no list.
 func (c *Cache) Resolve(r Ref, now plugins.Time) (wire.MAC, Result) {
 	if int(r.Idx) >= len(c.entries) || r.Idx == 0 {

@@ -159,6 +159,7 @@ type Engine struct {
 	resets   []lateReset
 	refusals bucket // resets for segments of no connection
 	portNext uint32
+	mtu6     int  // of the interface for IPv6; 0: as Config says
 	fullStop bool // this turn's output stopped for want of room or buffers
 
 	Stats Stats
@@ -314,6 +315,9 @@ func (e *Engine) Deadline() plugins.Time {
 	}
 	return min(at, e.rtx.deadline(), e.pace.deadline(), e.cong.deadline())
 }
+
+// SetMTU6 says how long IPv6 packets may be, for connections to come.
+func (e *Engine) SetMTU6(n int) { e.mtu6 = n }
 
 // Resolved says that a link address has become known.
 func (e *Engine) Resolved() { e.retry = true }

@@ -62,13 +62,16 @@ func (e *Engine) isn(k *Tuple) uint32 {
 	return uint32(e.env.Keys.ISN.siphash(a, b, c, d, w)) + uint32(e.now>>6)
 }
 
-// ourMSS is the segment size that we announce to the tuple's remote end (RFC 9293, 3.7.1). Over IPv6 MTUs beyond 64 KiB would need
-// jumbograms.
+// ourMSS is the segment size that we announce to the tuple's remote end (RFC 9293, 3.7.1).
 func (e *Engine) ourMSS(k *Tuple) uint16 {
 	if k.Remote.Is4() {
 		return uint16(e.cfg.MTU - wire.IPv4Len - wire.TCPLen)
 	}
-	return uint16(e.cfg.MTU - wire.IPv6Len - wire.TCPLen)
+	mtu := e.cfg.MTU
+	if e.mtu6 != 0 {
+		mtu = min(mtu, e.mtu6)
+	}
+	return uint16(mtu - wire.IPv6Len - wire.TCPLen)
 }
 
 // The peer's segment size if it does not say (RFC 9293, MUST-15), and what we use at least.

@@ -40,7 +40,7 @@ func (p *Peer) Flow(port, stackPort uint16) *Flow {
 // Listen makes the stack listen on port 80.
 func (p *Peer) Listen(backlog int) *tcp.Listener {
 	p.T.Helper()
-	l, err := p.Stack.Listen(netip.AddrPortFrom(StackAddr, 80), backlog)
+	l, err := p.Stack.Listen(netip.AddrPortFrom(p.stackIP, 80), backlog)
 	if err != nil {
 		p.T.Fatal(err)
 	}
@@ -74,7 +74,7 @@ func (p *Peer) Passive(l *tcp.Listener, port uint16, opts string, win int) *Flow
 func (p *Peer) Connect() *Flow {
 	p.T.Helper()
 	f := p.Flow(80, 0)
-	c, err := p.Stack.Connect(netip.AddrPort{}, netip.AddrPortFrom(PeerAddr, 80))
+	c, err := p.Stack.Connect(netip.AddrPort{}, netip.AddrPortFrom(p.peerIP, 80))
 	if err != nil {
 		p.T.Fatal(err)
 	}
@@ -118,12 +118,21 @@ func (f *Flow) Build(text string) []byte {
 // Frame makes the frame of a segment with any header and options; its n bytes of payload are those at offset off of the stream.
 func (f *Flow) Frame(t *wire.TCP, opts []byte, off uint32, n int) []byte {
 	hdr := wire.TCPLen + len(opts)
-	b := make([]byte, wire.EthLen+wire.IPv4Len+hdr+n)
-	src, dst := wire.AddrFrom(PeerAddr), wire.AddrFrom(StackAddr)
-	wire.PutEthernet(b, f.p.his, f.p.mac, wire.EtherTypeIPv4)
-	f.p.ipID++
-	wire.PutIPv4(b[wire.EthLen:], src, dst, wire.ProtoTCP, 0, 64, f.p.ipID, wire.IPv4Len+hdr+n)
-	h := b[wire.EthLen+wire.IPv4Len:]
+	src, dst := wire.AddrFrom(f.p.peerIP), wire.AddrFrom(f.p.stackIP)
+	at := wire.EthLen + wire.IPv6Len
+	if src.Is4() {
+		at = wire.EthLen + wire.IPv4Len
+	}
+	b := make([]byte, at+hdr+n)
+	if src.Is4() {
+		f.p.ipID++
+		wire.PutEthernet(b, f.p.his, f.p.mac, wire.EtherTypeIPv4)
+		wire.PutIPv4(b[wire.EthLen:], src, dst, wire.ProtoTCP, 0, 64, f.p.ipID, wire.IPv4Len+hdr+n)
+	} else {
+		wire.PutEthernet(b, f.p.his, f.p.mac, wire.EtherTypeIPv6)
+		wire.PutIPv6(b[wire.EthLen:], src, dst, wire.ProtoTCP, 0, 64, 0, hdr+n)
+	}
+	h := b[at:]
 	wire.PutTCP(h, t, hdr)
 	copy(h[wire.TCPLen:], opts)
 	for i := range n {
@@ -260,7 +269,7 @@ func (p *Peer) Parse(frame []byte) (t wire.TCP, o wire.Options) {
 	if d := wire.Parse(frame, &pk, false); d != wire.DropNone {
 		p.T.Fatalf("the stack sent a bad frame: %v: %x", d, frame)
 	}
-	if pk.EthDst != p.mac || pk.EthSrc != p.his || pk.Src != wire.AddrFrom(StackAddr) || pk.Dst != wire.AddrFrom(PeerAddr) {
+	if pk.EthDst != p.mac || pk.EthSrc != p.his || pk.Src != wire.AddrFrom(p.stackIP) || pk.Dst != wire.AddrFrom(p.peerIP) {
 		p.T.Fatalf("the stack sent a frame with wrong addresses: %x", frame)
 	}
 	if len(pk.L3) > p.mtu {

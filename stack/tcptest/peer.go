@@ -31,6 +31,9 @@ func (c *Clock) Now() plugins.Time { return c.now }
 var (
 	StackAddr = netip.MustParseAddr("10.0.0.1")
 	PeerAddr  = netip.MustParseAddr("10.0.0.2")
+	// With Config.IPv6.
+	StackAddr6 = netip.MustParseAddr("2001:db8::1")
+	PeerAddr6  = netip.MustParseAddr("2001:db8::2")
 )
 
 // Start is the first time of a Peer whose Config names none.
@@ -42,6 +45,8 @@ type Config struct {
 	Stack stack.Config
 	Link  memlink.Config // no impairments
 	Start plugins.Time
+	// IPv6 makes both ends use it: flows are between PeerAddr6 and StackAddr6. Reports of multicast groups are not seen by the script.
+	IPv6 bool
 	// Silent peers answer no ARP requests, and the stack does not know their address.
 	Silent bool
 }
@@ -54,6 +59,8 @@ type Peer struct {
 	Arena *mem.Arena // of the streams; on the Go heap, where the race detector looks
 
 	silent   bool
+	stackIP  netip.Addr
+	peerIP   netip.Addr
 	queue    pmd.Queue
 	port     *memlink.Port
 	mac, his wire.MAC
@@ -86,7 +93,12 @@ func New(t testing.TB, cfg Config) *Peer {
 	p.port, p.queue = b, b.Queue(0)
 	p.his, p.mac, p.mtu = wire.MAC(a.Info().MAC), wire.MAC(b.Info().MAC), a.Info().MTU
 	sc := cfg.Stack
+	p.stackIP, p.peerIP = StackAddr, PeerAddr
 	sc.Port, sc.Addrs, sc.Clock = a, []netip.Prefix{netip.PrefixFrom(StackAddr, 24)}, p.Clock
+	if cfg.IPv6 {
+		p.stackIP, p.peerIP = StackAddr6, PeerAddr6
+		sc.Addrs, sc.DADTransmits = []netip.Prefix{netip.PrefixFrom(StackAddr6, 64)}, -1
+	}
 	if sc.Seed == 0 {
 		sc.Seed = 1
 	}
@@ -113,7 +125,7 @@ func New(t testing.TB, cfg Config) *Peer {
 		}
 	})
 	if !p.silent { // the stack learns our address from a request for its own
-		p.SendFrame(p.ARP(wire.ARPRequest, p.mac, PeerAddr, wire.MAC{}, StackAddr))
+		p.Introduce()
 	}
 	p.run()
 	for _, f := range p.takeFrames() {
@@ -191,6 +203,9 @@ func (p *Peer) collect() (got bool) {
 				p.arp(f)
 				continue
 			}
+			if p.control6(f) {
+				continue
+			}
 			p.pending = append(p.pending, Frame{p.Clock.now, f})
 		}
 	}
@@ -210,6 +225,54 @@ func (p *Peer) arp(f []byte) {
 		return
 	}
 	p.push(p.ARP(wire.ARPReply, p.mac, PeerAddr, a.SHA, StackAddr))
+}
+
+// Introduce tells the stack the peer's link address, by a request for its own.
+func (p *Peer) Introduce() {
+	p.T.Helper()
+	if p.peerIP.Is4() {
+		p.SendFrame(p.ARP(wire.ARPRequest, p.mac, PeerAddr, wire.MAC{}, StackAddr))
+		return
+	}
+	p.SendFrame(p.ND(p.his, p.peerIP, p.stackIP, &wire.ND{Type: wire.ICMP6NeighborSol, Target: wire.AddrFrom(p.stackIP), LLA: p.mac, HasLLA: true}))
+}
+
+// ND builds a message of neighbour discovery.
+func (p *Peer) ND(to wire.MAC, src, dst netip.Addr, n *wire.ND) []byte {
+	f := make([]byte, wire.EthLen+wire.IPv6Len+wire.MaxNDLen)
+	s, d := wire.AddrFrom(src), wire.AddrFrom(dst)
+	l := wire.PutND(f[wire.EthLen+wire.IPv6Len:], s, d, n)
+	wire.PutEthernet(f, to, p.mac, wire.EtherTypeIPv6)
+	wire.PutIPv6(f[wire.EthLen:], s, d, wire.ProtoICMPv6, 0, 255, 0, l)
+	return f[:wire.EthLen+wire.IPv6Len+l]
+}
+
+// control6 answers solicitations for our IPv6 address, and takes what else of neighbour discovery and MLD the stack sends on its own.
+func (p *Peer) control6(f []byte) bool {
+	var pk wire.Packet
+	if wire.Parse(f, &pk, false) != wire.DropNone || pk.Proto != wire.ProtoICMPv6 || !p.peerIP.Is6() {
+		return false
+	}
+	typ, _, _, d := wire.ParseICMP6(&pk, false)
+	if d != wire.DropNone {
+		p.T.Fatalf("the stack sent a malformed ICMPv6 message: %v: %x", d, f)
+	}
+	switch typ {
+	case wire.ICMP6MLDv2Report, wire.ICMP6RouterSol, wire.ICMP6NeighborAdv:
+		return true
+	case wire.ICMP6NeighborSol:
+		var n wire.ND
+		if d := wire.ParseND(&pk, &n); d != wire.DropNone {
+			p.T.Fatalf("the stack sent a malformed solicitation: %v: %x", d, f)
+		}
+		if !p.silent && n.Target == wire.AddrFrom(p.peerIP) {
+			p.push(p.ND(p.his, p.peerIP, pk.Src.Netip(), &wire.ND{
+				Type: wire.ICMP6NeighborAdv, Flags: wire.NDSolicited | wire.NDOverride, Target: n.Target, LLA: p.mac, HasLLA: true,
+			}))
+		}
+		return true
+	}
+	return false
 }
 
 // Speak ends the silence of a peer: from now on it answers ARP requests.
@@ -344,4 +407,10 @@ func (p *Peer) Exchange(tx, rx []*pmd.Buf) {
 			}
 		}
 	}
+}
+
+// Pending returns what has come and was not expected yet, without taking it.
+func (p *Peer) Pending() []Frame {
+	p.run()
+	return p.pending
 }
