@@ -135,6 +135,26 @@ func (b *Budget) Used() int64 { return b.used.Load() }
 // Level is how full the budget is.
 func (b *Budget) Level() Level { return Level(b.level.Load()) }
 
+// shareOf is the part of what is left that one stream may hold under pressure.
+const shareOf = 1024
+
+// Share is how many bytes one stream may hold now. While memory is plenty there is no limit. Above Pressure it is a part of what is
+// left, at least a small chunk: many streams that are not emptied get less and less, and do not take it all (as switches share their
+// buffers: Choudhury and Hahne, Dynamic Queue Length Thresholds, 1998). It is a size of chunks, so that none is taken for a part of it.
+func (b *Budget) Share() uint64 {
+	if b.Level() == Normal {
+		return math.MaxUint64
+	}
+	left := (b.high.Load() - b.used.Load()) / shareOf
+	switch {
+	case left >= int64(classSize[Large]):
+		return uint64(left)
+	case left >= int64(classSize[Medium]):
+		return uint64(classSize[Medium])
+	}
+	return uint64(classSize[Small])
+}
+
 // AddMapped counts n bytes as mapped, in use or not; n may be negative.
 func (b *Budget) AddMapped(n int64) { b.mapped.Add(n) }
 

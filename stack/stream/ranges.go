@@ -138,6 +138,19 @@ func (r *Ranges) Add(start, end uint64) (newly uint64, merged Range) {
 	return newly, m
 }
 
+// Room reports whether Add would take [start, end): the set is not full, or the range touches another.
+func (r *Ranges) Room(start, end uint64) bool {
+	s := r.s
+	if s == nil || s.len() < s.limit {
+		return true
+	}
+	if _, ok := s.touching(Range{start, end}); ok {
+		return true
+	}
+	s.refused++
+	return false
+}
+
 // touching returns a range that overlaps m or is adjacent to it.
 func (s *rangeSet) touching(m Range) (t Range, ok bool) {
 	if s.inTree() {

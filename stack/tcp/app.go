@@ -142,7 +142,7 @@ func (c *Conn) TryWrite(p []byte) (int, error) {
 	if len(p) == 0 {
 		return 0, nil
 	}
-	limit := c.sndLimit.Load()
+	limit := min(c.sndLimit.Load(), c.eng.env.Budget.Share())
 	n := c.snd.Append(p, limit)
 	if n == 0 {
 		if c.snd.Tail()-c.snd.Head() < limit {

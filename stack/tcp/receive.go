@@ -120,16 +120,20 @@ func (e *Engine) outOfOrder(c *Conn, off uint64, data []byte) {
 		return
 	}
 	end := off + uint64(len(data))
-	if !c.rcv.WriteAt(off, data) {
+	if !e.mayKeep(c, off, end) || !c.rcv.WriteAt(off, data) {
 		e.Stats.RcvMemDrops++
 		return
 	}
-	switch newly, in := c.ooo.Add(off, end); {
-	case in.Len() == 0:
-		e.Stats.RcvMemDrops++ // too many pieces
-	case newly == 0:
+	if newly, _ := c.ooo.Add(off, end); newly == 0 {
 		c.dsackLo, c.dsackHi = c.rcvSeq(off), c.rcvSeq(end) // RFC 2883, 4.2
 	}
+}
+
+// mayKeep reports whether a piece that came early may be kept: there are not too many, each of which may need a chunk of its own, and
+// under memory pressure a stream keeps its share at most. The peer has what is dropped (RFC 2018, 8).
+func (e *Engine) mayKeep(c *Conn, off, end uint64) bool {
+	held := c.ooo.Bytes() + uint64(c.ooo.Len()*mem.Small.Size())
+	return held+end-off <= e.env.Budget.Share() && c.ooo.Room(off, end)
 }
 
 // duplicate answers a segment that brings nothing new, with a D-SACK (RFC 2883, 4.1).

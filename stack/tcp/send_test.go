@@ -1,11 +1,13 @@
 package tcp_test
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 
 	"github.com/fastpath-tcp/fastpath/pmd/memlink"
 	"github.com/fastpath-tcp/fastpath/stack"
+	"github.com/fastpath-tcp/fastpath/stack/mem"
 	"github.com/fastpath-tcp/fastpath/stack/tcp"
 	"github.com/fastpath-tcp/fastpath/stack/tcptest"
 )
@@ -163,9 +165,18 @@ func TestInitialWindow(t *testing.T) {
 	}
 }
 
-// Jumbo segments whose bytes lie in many pieces: small writes with pauses make small chunks.
+// Jumbo segments whose bytes lie in many pieces: where only small chunks are to be had, small writes make many.
 func TestManyPieces(t *testing.T) {
-	p := tcptest.New(t, tcptest.Config{Link: memlink.Config{MTU: 9000}, Stack: stack.Config{Budget: smallBudget(t, 120<<10)}})
+	smallOnly := mem.Backing{
+		Map: func(n int) ([]byte, error) {
+			if n > 256<<10 {
+				return nil, errors.New("no slab for larger chunks")
+			}
+			return make([]byte, n), nil
+		},
+		Unmap: mem.Heap.Unmap, Return: mem.Heap.Return,
+	}
+	p := tcptest.New(t, tcptest.Config{Link: memlink.Config{MTU: 9000}, Stack: stack.Config{Arena: mem.NewArenaOn(smallBudget(t, 1<<30), smallOnly)}})
 	l := p.Listen(1)
 	f := p.Passive(l, 5000, "mss 8960", 60000)
 	f.Conn.SetOption(tcp.OptCork, true)

@@ -108,8 +108,10 @@ func New(t testing.TB, cfg Config) *Peer {
 			t.Fatal(err)
 		}
 	}
-	p.Arena = mem.NewHeapArena(sc.Budget)
-	sc.Arena = p.Arena
+	if sc.Arena == nil {
+		sc.Arena = mem.NewHeapArena(sc.Budget)
+	}
+	p.Arena = sc.Arena
 	if sc.Modules[plugins.Cong].Name == "" {
 		sc.Modules[plugins.Cong].Name = "reno"
 	}

@@ -18,7 +18,7 @@ func (n *Net) Serve(backlog int) *Server {
 	if err != nil {
 		n.T.Fatal(err)
 	}
-	s := &Server{l: l}
+	s := &Server{l: l, now: n.Clock.Now}
 	n.Each(s.step)
 	n.T.Cleanup(func() {
 		for _, c := range s.conns {
@@ -31,6 +31,7 @@ func (n *Net) Serve(backlog int) *Server {
 // Server is the victim's application.
 type Server struct {
 	l     *tcp.Listener
+	now   func() plugins.Time
 	conns []*served
 	// Keep, if set, makes it leave a connection alone that has been accepted: it neither reads nor writes.
 	Keep func(*tcp.Conn) bool
@@ -45,6 +46,8 @@ type served struct {
 	sent       int
 	request    [4]byte
 	shut, gone bool
+	pause      time.Duration // while nothing can be written
+	next       plugins.Time
 }
 
 func (s *Server) step() {
@@ -61,7 +64,10 @@ func (s *Server) step() {
 	}
 	keep := s.conns[:0]
 	for _, c := range s.conns {
-		if s.serve(c); c.gone {
+		if s.now() >= c.next {
+			s.tryServe(c)
+		}
+		if c.gone {
 			c.c.Close()
 		} else {
 			keep = append(keep, c)
@@ -69,6 +75,20 @@ func (s *Server) step() {
 	}
 	clear(s.conns[len(keep):])
 	s.conns = keep
+}
+
+// tryServe serves a client, and leaves one that takes nothing alone for a while.
+func (s *Server) tryServe(c *served) {
+	before := c.sent
+	if s.serve(c); c.sent > before && c.pause > 0 {
+		c.pause = 0
+		s.serve(c)
+	}
+	if c.sent > before || c.sent == c.want {
+		c.pause = 0
+	} else if c.pause = min(max(2*c.pause, time.Millisecond), 64*time.Millisecond); c.pause > 2*time.Millisecond {
+		c.next = s.now().Add(c.pause)
+	}
 }
 
 // Conns is how many connections the server has.
@@ -85,6 +105,9 @@ func (s *Server) serve(c *served) {
 	}
 	for c.sent < c.want {
 		b := s.buf[:min(len(s.buf), c.want-c.sent)]
+		if c.pause > 0 { // try with little
+			b = b[:min(len(b), 64)]
+		}
 		tcptest.Fill(b, uint64(c.sent))
 		k, err := c.c.TryWrite(b)
 		if c.sent += k; err != nil {
