@@ -91,6 +91,8 @@ func badFrames(peer, his wire.MAC) []badFrame {
 	wire.PutIPv4(quote[4:], wire.AddrFrom(tcptest.StackAddr), wire.AddrFrom(tcptest.PeerAddr), wire.ProtoTCP, 0, 64, 0, 40)
 	udpQuote := append([]byte(nil), quote...)
 	udpQuote[4+9] = wire.ProtoUDP
+	oddQuote := append([]byte(nil), quote...)
+	oddQuote[4+9] = 132
 	return []badFrame{
 		{"runt of 1 byte", []byte{1}, wire.DropRunt},
 		{"runt of 13 bytes", cut(syn(), 13), wire.DropRunt},
@@ -122,7 +124,12 @@ func badFrames(peer, his wire.MAC) []badFrame {
 		{"ping to the directed broadcast", with(echo(), ipAddr(16, "10.0.0.255")), wire.DropIPDest},
 		{"Ethernet broadcast with our IP address", put(syn(), 0, 255, 255, 255, 255, 255, 255), wire.DropIPDest},
 		{"Ethernet address of another host", put(syn(), 0, 2, 0, 0, 0, 0, 99), wire.DropIPDest},
-		{"UDP", f.ip(wire.ProtoUDP, make([]byte, 8)), wire.DropIPProto},
+		{"UDP header of 7 bytes", f.ip(wire.ProtoUDP, make([]byte, 7)), wire.DropUDPShort},
+		{"UDP length 7", f.ip(wire.ProtoUDP, []byte{0, 1, 0, 2, 0, 7, 0, 0}), wire.DropUDPLength},
+		{"UDP length beyond the packet", f.ip(wire.ProtoUDP, []byte{0, 1, 0, 2, 0, 9, 0, 0}), wire.DropUDPLength},
+		{"UDP checksum", f.ip(wire.ProtoUDP, []byte{0, 1, 0, 2, 0, 8, 0, 1}), wire.DropUDPChecksum},
+		{"UDP to no socket", f.ip(wire.ProtoUDP, []byte{0, 1, 0, 2, 0, 8, 0, 0}), wire.DropUDPPort},
+		{"UDP to no socket by broadcast", with(put(f.ip(wire.ProtoUDP, []byte{0, 1, 0, 2, 0, 8, 0, 0}), 0, 255, 255, 255, 255, 255, 255), ipAddr(16, "10.0.0.255")), wire.DropUDPPort},
 		{"protocol 255", f.ip(255, nil), wire.DropIPProto},
 		{"TCP header of 19 bytes", f.tcp(func(s []byte) []byte { return s[:19] }), wire.DropTCPShort},
 		{"no TCP header", f.ip(wire.ProtoTCP, nil), wire.DropTCPShort},
@@ -137,7 +144,8 @@ func badFrames(peer, his wire.MAC) []badFrame {
 		{"ICMP echo reply", f.icmp(wire.ICMPEchoReply, 0, make([]byte, 8)), wire.DropICMPType},
 		{"ICMP error without a quote", f.icmp(wire.ICMPUnreachable, 3, make([]byte, 4)), wire.DropICMPShort},
 		{"ICMP error with a short quote", f.icmp(wire.ICMPUnreachable, 3, quote[:28]), wire.DropICMPShort},
-		{"ICMP error about UDP", f.icmp(wire.ICMPUnreachable, 3, udpQuote), wire.DropICMPShort},
+		{"ICMP error about UDP of no socket", f.icmp(wire.ICMPUnreachable, 3, udpQuote), wire.DropNone},
+		{"ICMP error about another protocol", f.icmp(wire.ICMPUnreachable, 3, oddQuote), wire.DropICMPShort},
 		{"ICMP error about no connection", f.icmp(wire.ICMPUnreachable, 3, quote), wire.DropNone},
 		{"ARP of 27 bytes", cut(f.arp(func(*wire.ARP) {}), 14+27), wire.DropARPShort},
 		{"ARP of another hardware", put(f.arp(func(*wire.ARP) {}), 14, 0, 6), wire.DropARPType},

@@ -46,7 +46,7 @@ func (w *Worker) reassembled(p *wire.Packet, whole []byte) wire.Drop {
 	if d := w.filtered(&q); d != wire.DropNone {
 		return d
 	}
-	if to := w.stack.steer.frame(&w.whole, &q); to != everyWorker && to != w.index {
+	if to := w.stack.steer.frame(&w.whole, &q); to >= 0 && to != w.index {
 		return w.giveWhole(w.stack.workers[to], &q)
 	}
 	return w.transport(&w.whole, &q)

@@ -32,10 +32,14 @@ func (w *Worker) sendEcho(h *ipHeader, n int, fill func(l4 []byte)) {
 // icmpErrorInput gives an ICMP error of either family to the connection whose packet it quotes.
 func (w *Worker) icmpErrorInput(body []byte, typ, code uint8) wire.Drop {
 	var q wire.Quote
-	if !wire.ParseQuote(body, &q) || q.Proto != wire.ProtoTCP {
+	if !wire.ParseQuote(body, &q) || q.Proto != wire.ProtoTCP && q.Proto != wire.ProtoUDP {
 		return wire.DropICMPShort
 	}
 	w.Stats.IcmpErrorsIn++
+	if q.Proto == wire.ProtoUDP {
+		w.udp.ICMPError(q.Src, q.Dst, q.SrcPort, q.DstPort, typ, code)
+		return wire.DropNone
+	}
 	k := tcp.Tuple{Local: q.Src, Remote: q.Dst, LocalPort: q.SrcPort, RemotePort: q.DstPort}
 	w.engine.ICMPError(&k, q.Seq, typ, code)
 	return wire.DropNone

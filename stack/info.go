@@ -7,6 +7,7 @@ import (
 	"github.com/fastpath-tcp/fastpath/stack/mem"
 	"github.com/fastpath-tcp/fastpath/stack/neigh"
 	"github.com/fastpath-tcp/fastpath/stack/tcp"
+	"github.com/fastpath-tcp/fastpath/stack/udp"
 )
 
 // Histogram counts durations: bucket i holds those of at least 2^i and below 2^(i+1) nanoseconds.
@@ -37,6 +38,7 @@ type WorkerStats struct {
 	Core          int // -1 if the worker is not pinned
 	Poll          Poll
 	TCP           tcp.Stats
+	UDP           udp.Stats
 	L3            L3Stats
 	Neigh         neigh.Stats
 	Frag          frag.Stats
@@ -55,7 +57,7 @@ type WorkerStats struct {
 func (s *Stack) Stats() (all []WorkerStats) {
 	s.each(func(w *Worker) {
 		st := WorkerStats{
-			Index: w.index, Queue: -1, Core: -1, TCP: w.engine.Stats, L3: w.Stats, Neigh: w.neigh.Stats(), Frag: w.frags.Stats(),
+			Index: w.index, Queue: -1, Core: -1, TCP: w.engine.Stats, UDP: w.udp.Stats, L3: w.Stats, Neigh: w.neigh.Stats(), Frag: w.frags.Stats(),
 			Busy: w.turns.busy, Idle: w.turns.idle, Parks: w.turns.parks, Parked: w.turns.parked, Turn: w.turns.turn, Gap: w.turns.gap,
 			PoolFree: w.pool.Free(), PoolLen: w.pool.Len(), FramesWaiting: w.fifo.Len(),
 		}

@@ -37,6 +37,7 @@ func (w *Worker) receive(b *pmd.Buf) {
 		switch to := w.stack.steer.frame(b, &p); {
 		case to == everyWorker:
 			w.copyToOthers(b)
+		case to == thisWorker:
 		case to != w.index:
 			w.Stats.HandedOver++
 			w.out[to].add(b)
@@ -80,6 +81,8 @@ func (w *Worker) transport(b *pmd.Buf, p *wire.Packet) wire.Drop {
 	switch {
 	case p.Proto == wire.ProtoTCP:
 		return w.tcpInput(b, p)
+	case p.Proto == wire.ProtoUDP:
+		return w.udpInput(b, p)
 	case p.Proto == wire.ProtoICMP && p.Family == wire.IPv4:
 		return w.icmpInput(p)
 	case p.Proto == wire.ProtoICMPv6 && p.Family == wire.IPv6:

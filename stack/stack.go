@@ -27,6 +27,7 @@ import (
 	"github.com/fastpath-tcp/fastpath/stack/neigh"
 	"github.com/fastpath-tcp/fastpath/stack/route"
 	"github.com/fastpath-tcp/fastpath/stack/tcp"
+	"github.com/fastpath-tcp/fastpath/stack/udp"
 	"github.com/fastpath-tcp/fastpath/stack/wire"
 )
 
@@ -101,6 +102,7 @@ type Stack struct {
 	poller   *Poller
 	log      *slog.Logger
 	next     atomic.Uint32 // round robin for active opens
+	udpPorts *udp.Ports
 
 	mu     sync.Mutex // serialises changes of modules, and Close
 	closed bool
@@ -181,11 +183,9 @@ const handPool = 4096
 func (s *Stack) makeWorkers(seed uint64) error {
 	rng := rand.New(rand.NewPCG(seed, 0x66617374))
 	keys := tcp.NewKeys(rng)
-	var secret [32]byte
-	for i := range secret {
-		secret[i] = byte(rng.Uint32())
-	}
-	s.fragIDs = frag.NewIDs(secret)
+	s.fragIDs = frag.NewIDs(drawKey(rng))
+	low, high := s.cfg.TCP.Ports()
+	s.udpPorts = udp.NewPorts(drawKey(rand.New(rand.NewPCG(seed, 0x756470))), low, high)
 	now := s.clock.Now()
 	for i, wc := range s.cfg.Workers {
 		w := &Worker{index: i, stack: s, clock: s.clock, now: now, core: wc.Core, spins: wc.Poll == Spin, done: make(chan struct{})}
@@ -220,9 +220,18 @@ func (s *Stack) makeWorkers(seed uint64) error {
 		}
 		w.adopt(s.routes.Load())
 		w.ipID = uint16(rng.Uint32())
+		w.udp = udp.New(udp.Env{Arena: s.arena, Link: w, Wake: w.wake, Kicked: w.kicked}, now)
 		s.workers = append(s.workers, w)
 	}
 	return nil
+}
+
+// drawKey draws a secret.
+func drawKey(rng *rand.Rand) (k [32]byte) {
+	for i := range k {
+		k[i] = byte(rng.Uint32())
+	}
+	return k
 }
 
 // mine makes the test of whether a flow comes to worker i.

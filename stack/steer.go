@@ -11,6 +11,10 @@ import (
 // everyWorker is the answer of steering for frames that all workers need.
 const everyWorker = -1
 
+// thisWorker is the answer of steering for frames that any worker may process: datagrams, whose endpoints all workers know, and ICMP
+// errors about them.
+const thisWorker = -2
+
 // steering decides which worker a frame belongs to: one table over one hash, whether the port or this code computes it. A flow's
 // frames therefore reach one worker only, whichever queue they arrive on.
 type steering struct {
@@ -58,6 +62,8 @@ func (s *steering) frame(b *pmd.Buf, p *wire.Packet) int {
 	case p.EtherType == wire.EtherTypeARP:
 		return everyWorker
 	case p.Frag: // no ports behind the first
+	case p.Proto == wire.ProtoUDP:
+		return thisWorker
 	case p.Proto == wire.ProtoTCP && len(p.Payload) >= 4:
 		// Behind extension headers ports may not find the TCP header.
 		if s.portHash && b.Flags&pmd.RxHash != 0 && (p.Family == wire.IPv4 || p.L4 == wire.IPv6Len) {

@@ -13,6 +13,7 @@ import (
 	"github.com/fastpath-tcp/fastpath/stack/neigh"
 	"github.com/fastpath-tcp/fastpath/stack/route"
 	"github.com/fastpath-tcp/fastpath/stack/tcp"
+	"github.com/fastpath-tcp/fastpath/stack/udp"
 )
 
 const (
@@ -38,6 +39,7 @@ type Worker struct {
 	now     plugins.Time
 
 	engine   *tcp.Engine
+	udp      *udp.Engine
 	neigh    *neigh.Cache
 	routes   *route.Table   // the stack's, as of the start of the turn
 	auto     *autoconf.Host // of the first worker, if there is IPv6
@@ -127,6 +129,7 @@ func (w *Worker) turn() bool {
 	w.now = w.clock.Now()
 	w.turns.start(w.now, w.stack.realTime)
 	w.engine.Begin(w.now)
+	w.udp.Begin(w.now)
 	if t := w.stack.routes.Load(); t != w.routes {
 		w.adopt(t)
 	}
@@ -145,6 +148,7 @@ func (w *Worker) turn() bool {
 	w.engine.Mailbox()
 	w.engine.Timers()
 	w.engine.Modules()
+	w.udp.Run()
 	w.engine.Output()
 	w.neighbours()
 	w.expireFrags()
@@ -156,14 +160,14 @@ func (w *Worker) turn() bool {
 		w.fifo.Drop(n)
 		ntx += n
 	}
-	busy := nrx > 0 || ntx > 0 || moved || w.fifo.Len() > 0 || w.engine.Busy()
+	busy := nrx > 0 || ntx > 0 || moved || w.fifo.Len() > 0 || w.engine.Busy() || w.udp.Busy()
 	w.turns.end(busy, w.clock, w.stack.realTime)
 	return busy
 }
 
 // idle reports whether no stage of this turn has anything to do.
 func (w *Worker) idle() bool {
-	return w.engine.Idle() && !w.hasDo.Load() && w.inbox.empty() && w.txbox.empty() && w.txWait == nil && w.fifo.Len() == 0 &&
+	return w.engine.Idle() && w.udp.Idle() && !w.hasDo.Load() && w.inbox.empty() && w.txbox.empty() && w.txWait == nil && w.fifo.Len() == 0 &&
 		!w.asked && w.neighboursDue() > w.now && w.frags.Deadline() > w.now
 }
 
@@ -175,13 +179,13 @@ func (w *Worker) deadline() plugins.Time {
 	if w.pending() {
 		return w.now
 	}
-	return min(w.engine.Deadline(), w.neighboursDue(), w.frags.Deadline())
+	return min(w.engine.Deadline(), w.udp.Deadline(), w.neighboursDue(), w.frags.Deadline())
 }
 
 // pending reports whether there is work now.
 func (w *Worker) pending() bool {
 	return w.hasDo.Load() || !w.inbox.empty() || !w.txbox.empty() || w.fifo.Len() > 0 && w.queue != nil || w.txWait != nil ||
-		w.engine.Busy() || w.engine.Kicked() || w.stopping.Load()
+		w.engine.Busy() || w.engine.Kicked() || w.udp.Busy() || w.udp.Kicked() || w.stopping.Load()
 }
 
 // do runs f on the worker between two turns and waits for it. It returns false if the worker has stopped.
@@ -275,6 +279,7 @@ func (w *Worker) finish() {
 	w.ctlMu.Unlock()
 	w.runDo()
 	w.engine.AbortAll()
+	w.udp.Shutdown()
 	for range lastTurns {
 		sent := w.engine.SendResets()
 		w.turnOut()

@@ -27,9 +27,10 @@ type Resolver interface {
 // resolve parses "host:port" and returns at least one address. The host is an address, or a name for r, or empty: then the address is the
 // zero one. The port is a number or the name of a service.
 func resolve(ctx context.Context, r Resolver, network, address string) ([]netip.AddrPort, error) {
-	if _, err := networkIndex(network); err != nil {
+	if _, err := networkIndex(network); err != nil && !isUDP(network) {
 		return nil, err
 	}
+	version := network[len("tcp"):] // or udp
 	host, service, err := net.SplitHostPort(address)
 	if err != nil {
 		return nil, err
@@ -38,7 +39,7 @@ func resolve(ctx context.Context, r Resolver, network, address string) ([]netip.
 	if err != nil {
 		return nil, err
 	}
-	if host == "" && network == "tcp4" {
+	if host == "" && version == "4" {
 		host = "0.0.0.0"
 	}
 	if host == "" {
@@ -49,12 +50,12 @@ func resolve(ctx context.Context, r Resolver, network, address string) ([]netip.
 		ips = []netip.Addr{ip}
 	} else if r == nil {
 		return nil, &net.DNSError{Err: "no such host", Name: host, IsNotFound: true}
-	} else if ips, err = r.LookupNetIP(ctx, "ip"+network[len("tcp"):], host); err != nil {
+	} else if ips, err = r.LookupNetIP(ctx, "ip"+version, host); err != nil {
 		return nil, err
 	}
 	var all []netip.AddrPort
 	for _, ip := range ips {
-		if ip = ip.Unmap(); network == "tcp" || ip.Is4() == (network == "tcp4") {
+		if ip = ip.Unmap(); version == "" || ip.Is4() == (version == "4") {
 			all = append(all, netip.AddrPortFrom(ip, uint16(port)))
 		}
 	}

@@ -31,10 +31,13 @@ func (d *Dialer) Dial(network, address string) (net.Conn, error) {
 	return d.DialContext(context.Background(), network, address)
 }
 
-// DialContext connects to address, such as "10.0.0.2:80". It fits http.Transport.DialContext.
+// DialContext connects to address, such as "10.0.0.2:80". network is "tcp" or "udp", with or without a 4 or 6 behind. It fits http.Transport.DialContext.
 func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	ctx, cancel := d.withDeadline(ctx)
 	defer cancel()
+	if isUDP(network) {
+		return d.dialUDP(ctx, network, address)
+	}
 	aps, err := resolve(ctx, d.Resolver, network, address)
 	if err != nil {
 		return nil, &net.OpError{Op: "dial", Net: network, Err: err}

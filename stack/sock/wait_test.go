@@ -273,8 +273,8 @@ func TestDialErrors(t *testing.T) {
 			c.Close()
 		}
 	}
-	if _, err := d.Dial("udp", "10.0.0.2:80"); err == nil {
-		t.Error("dialled udp")
+	if _, err := d.Dial("sctp", "10.0.0.2:80"); err == nil {
+		t.Error("dialled sctp")
 	}
 	if _, err := d.Dial("tcp", "192.0.2.1:80"); !errors.Is(err, syscall.ENETUNREACH) {
 		t.Errorf("no route: %v", err)

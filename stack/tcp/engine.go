@@ -65,6 +65,12 @@ func (c *Config) setDefaults() {
 	def(&c.MaxConns, 1<<20)
 }
 
+// Ports is the range of source ports.
+func (c Config) Ports() (low, high uint16) {
+	c.setDefaults()
+	return c.PortLow, c.PortHigh
+}
+
 func def[T comparable](p *T, v T) {
 	var zero T
 	if *p == zero {

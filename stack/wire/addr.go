@@ -121,3 +121,15 @@ func (m MAC) IsBroadcast() bool { return m == Broadcast }
 
 // IsMulticast reports whether m is a group address; broadcast is one.
 func (m MAC) IsMulticast() bool { return m[0]&1 != 0 }
+
+// Words returns a as two big-endian numbers, of which AddrFromWords makes the same address.
+func (a Addr) Words() (hi, lo uint64) {
+	return binary.BigEndian.Uint64(a[:]), binary.BigEndian.Uint64(a[8:])
+}
+
+// AddrFromWords is the inverse of Words.
+func AddrFromWords(hi, lo uint64) (a Addr) {
+	binary.BigEndian.PutUint64(a[:], hi)
+	binary.BigEndian.PutUint64(a[8:], lo)
+	return a
+}

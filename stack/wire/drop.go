@@ -33,6 +33,11 @@ const (
 	DropIPv6NoNext               // nothing behind the headers (RFC 8200, 4.7)
 	DropNDInvalid                // a neighbour discovery message that RFC 4861 calls invalid
 	DropFilter                   // the packet filter
+	DropUDPShort                 // shorter than a UDP header
+	DropUDPLength                // the UDP length is below 8 or beyond the packet
+	DropUDPChecksum              // UDP checksum, or none over IPv6
+	DropUDPPort                  // no socket has the port
+	DropUDPQueue                 // the socket's receive queue is full, or there is no memory
 	NumDrops
 )
 
@@ -41,6 +46,7 @@ var dropNames = [NumDrops]string{
 	"ip_source", "ip_dest", "ip_proto", "tcp_short", "tcp_offset", "tcp_checksum", "icmp_short", "icmp_checksum", "icmp_type",
 	"arp_short", "arp_type", "port_checksum",
 	"ipv6_header", "ipv6_option", "ipv6_routing", "ipv6_chain", "ipv6_no_next", "nd_invalid", "filter",
+	"udp_short", "udp_length", "udp_checksum", "udp_port", "udp_queue",
 }
 
 // String is the name of d's counter.
