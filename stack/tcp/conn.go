@@ -106,7 +106,7 @@ type Conn struct {
 	tsRecentAt          plugins.Time
 	ackPend             uint32 // bytes received and not acknowledged yet
 	maxAcked            uint32 // payload of the largest segment that the peer has acknowledged (RFC 5927, 7.2)
-	lastData            plugins.Time
+	lastData, lastAck   plugins.Time
 	ato                 time.Duration
 	ooo                 stream.Ranges
 	dsackLo, dsackHi    uint32 // duplicate to report once; equal if none

@@ -164,6 +164,7 @@ func (e *Engine) ack(c *Conn, t *wire.TCP, o *wire.Options) bool {
 		// forged timestamp make all that follows look old (as Linux does).
 		c.tsRecent, c.tsRecentAt = o.TSVal, e.now
 	}
+	c.lastAck = e.now
 	wnd := uint32(t.Window) << c.sndScale
 	hadData := c.sndNxt != c.sndUna
 	same := wnd == c.sndWnd

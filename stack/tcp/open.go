@@ -309,6 +309,7 @@ func (e *Engine) synReceivedAck(c *Conn, t *wire.TCP) bool {
 // establish enters ESTABLISHED: the flow begins at its modules.
 func (e *Engine) establish(c *Conn) {
 	c.state = Established
+	c.lastAck = e.now
 	c.stopTimer(timerState)
 	c.sndSml = c.sndUna
 	c.cwndSeq = c.sndUna

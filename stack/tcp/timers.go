@@ -246,8 +246,8 @@ func (e *Engine) armKeepalive(c *Conn) {
 	c.setTimer(timerKeepalive, e.now.Add(idle))
 }
 
-// lastHeard is when the connection was last in use, as far as keepalive goes.
-func (c *Conn) lastHeard() plugins.Time { return max(c.lastData, c.lastSend, c.openedAt) }
+// lastHeard is when the connection was last in use, as far as keepalive goes (RFC 9293, MUST-26: data and acknowledgements).
+func (c *Conn) lastHeard() plugins.Time { return max(c.lastData, c.lastAck, c.lastSend) }
 
 // keepaliveExpired probes an idle peer (RFC 9293, 3.8.4).
 func (e *Engine) keepaliveExpired(c *Conn) {
