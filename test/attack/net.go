@@ -30,6 +30,7 @@ var (
 	VictimAddr  = netip.MustParseAddr("10.0.0.1")
 	ClientAddr  = netip.MustParseAddr("10.0.0.2")
 	GatewayAddr = netip.MustParseAddr("10.0.0.254")
+	Victim6     = netip.MustParseAddr("2001:db8::1")
 	victim      = wire.AddrFrom(VictimAddr)
 )
 
@@ -74,6 +75,7 @@ type Config struct {
 	Stack  stack.Config // of the victim
 	Limits mem.Limits   // of the victim's memory
 	Heap   bool         // streams on the Go heap
+	IPv6   bool         // the victim has Victim6 too
 }
 
 // AttackerMAC is the link address of everybody but the victim and the client.
@@ -98,11 +100,17 @@ func New(t testing.TB, cfg Config) *Net {
 	if err := n.arenas[1].Budget().SetLimits(mem.Limits{}); err != nil {
 		t.Fatal(err)
 	}
+	if cfg.IPv6 {
+		cfg.Stack.Addrs = append(cfg.Stack.Addrs, netip.PrefixFrom(Victim6, 64))
+	}
 	n.Victim = n.stack(cfg.Stack, 0, VictimAddr)
 	n.Client = n.stack(stack.Config{TCP: cfg.Stack.TCP}, 1, ClientAddr)
 	n.countVisits()
 	t.Cleanup(n.close)
 	n.Idle(10 * time.Millisecond)
+	if cfg.IPv6 {
+		n.Idle(5 * time.Second) // until its addresses are known to be its own (RFC 4862, 5.4)
+	}
 	return n
 }
 
@@ -117,7 +125,7 @@ func (n *Net) stack(c stack.Config, i int, addr netip.Addr) *stack.Stack {
 	n.ports[i] = far
 	n.macs[i] = wire.MAC(near.Info().MAC)
 	c.Port, c.Clock, c.Seed, c.Arena = near, n.Clock, uint64(1+i), n.arenas[i]
-	c.Addrs = []netip.Prefix{netip.PrefixFrom(addr, 16)}
+	c.Addrs = append([]netip.Prefix{netip.PrefixFrom(addr, 16)}, c.Addrs...)
 	c.Gateway = GatewayAddr
 	s, err := stack.New(c)
 	if err != nil {
