@@ -107,6 +107,8 @@ type TCP struct {
 	SendBuffer        Size      `toml:"send_buffer"`    // what a connection's may grow to
 	ReceiveBuffer     Size      `toml:"receive_buffer"` // what a connection's may grow to
 	ReceiveStart      Size      `toml:"receive_start"`  // receive buffer of a new connection
+	MinPathMTU        int       `toml:"min_path_mtu"`   // least MTU believed of an IPv4 path, bytes
+	PathProbing       string    `toml:"path_probing" one:"blackhole always off"`
 	InitialWindow     int       `toml:"initial_window"` // segments (RFC 6928)
 	DelayedACK        Duration  `toml:"delayed_ack"`
 	MinRTO            Duration  `toml:"min_rto"`
@@ -126,6 +128,13 @@ type TCP struct {
 	Timestamps        bool      `toml:"timestamps"`
 	WindowScaling     bool      `toml:"window_scaling"`
 }
+
+// When TCP probes for the path's MTU.
+const (
+	ProbeBlackHole = "blackhole"
+	ProbeAlways    = "always"
+	ProbeOff       = "off"
+)
 
 // Placements of a module.
 const (
@@ -263,7 +272,7 @@ func Default() *Config {
 		DPDK:   DPDK{Hugepages: "auto", FilePrefix: "fastpath"},
 		Memory: Memory{Low: 256 * MiB, Pressure: 384 * MiB, High: 512 * MiB, Heap: 256 * MiB},
 		TCP: TCP{ // Linux 6.12's figures, but for the largest buffers
-			SendBuffer: 512 * MiB, ReceiveBuffer: 512 * MiB, ReceiveStart: 64 * KiB, InitialWindow: 10,
+			SendBuffer: 512 * MiB, ReceiveBuffer: 512 * MiB, ReceiveStart: 64 * KiB, MinPathMTU: 552, PathProbing: ProbeBlackHole, InitialWindow: 10,
 			DelayedACK: Duration(40 * time.Millisecond), MinRTO: Duration(200 * time.Millisecond), MaxRTO: Duration(120 * time.Second),
 			SYNRetries: 7, SYNCookies: "overflow", Retries: 15,
 			KeepAliveIdle: Duration(2 * time.Hour), KeepAliveInterval: Duration(75 * time.Second), KeepAliveProbes: 9,

@@ -85,6 +85,7 @@ func (v *validator) tcp() {
 	between(v, "tcp.send_buffer", t.SendBuffer, 4*KiB, 1*GiB)
 	between(v, "tcp.receive_buffer", t.ReceiveBuffer, 4*KiB, 1*GiB) // RFC 7323, 2.3: the largest window is 1 GiB
 	between(v, "tcp.receive_start", t.ReceiveStart, 4*KiB, 1*GiB)
+	between(v, "tcp.min_path_mtu", t.MinPathMTU, 68, 1500) // RFC 791: no link takes less than 68
 	between(v, "tcp.initial_window", t.InitialWindow, 1, 100)
 	dur("delayed_ack", t.DelayedACK.D(), 0, 499*time.Millisecond) // RFC 9293, 3.8.6.3: less than 0.5 s
 	dur("min_rto", t.MinRTO.D(), time.Millisecond, time.Minute)

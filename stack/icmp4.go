@@ -1,9 +1,6 @@
 package stack
 
-import (
-	"github.com/fastpath-tcp/fastpath/stack/tcp"
-	"github.com/fastpath-tcp/fastpath/stack/wire"
-)
+import "github.com/fastpath-tcp/fastpath/stack/wire"
 
 func (w *Worker) icmpInput(p *wire.Packet) wire.Drop {
 	typ, code, body, d := wire.ParseICMP(p)
@@ -40,8 +37,7 @@ func (w *Worker) icmpErrorInput(body []byte, typ, code uint8) wire.Drop {
 		w.udp.ICMPError(q.Src, q.Dst, q.SrcPort, q.DstPort, typ, code)
 		return wire.DropNone
 	}
-	k := tcp.Tuple{Local: q.Src, Remote: q.Dst, LocalPort: q.SrcPort, RemotePort: q.DstPort}
-	w.engine.ICMPError(&k, q.Seq, typ, code)
+	w.engine.ICMPError(&q, typ, code)
 	return wire.DropNone
 }
 

@@ -14,6 +14,7 @@ var errnos = map[tcp.Errno]syscall.Errno{
 	tcp.Reset: syscall.ECONNRESET, tcp.Refused: syscall.ECONNREFUSED, tcp.TimedOut: syscall.ETIMEDOUT,
 	tcp.Aborted: syscall.ECONNABORTED, tcp.Unreachable: syscall.EHOSTUNREACH, tcp.PortInUse: syscall.EADDRINUSE,
 	tcp.NoMemory: syscall.ENOBUFS, tcp.Shutdown: syscall.EPIPE, tcp.NoRoute: syscall.ENETUNREACH, tcp.NotLocal: syscall.EADDRNOTAVAIL,
+	tcp.NoProtocol: syscall.ENOPROTOOPT, tcp.Prohibited: syscall.EACCES, tcp.BadPacket: syscall.EPROTO,
 }
 
 // sysError turns an engine's error into what package net would return for the system call of that name.

@@ -27,10 +27,13 @@ const (
 	Shutdown          // write after CloseWrite (EPIPE)
 	NoRoute           // no route to the peer's network (ENETUNREACH)
 	NotLocal          // no address of this host, or no source port is left (EADDRNOTAVAIL)
+	NoProtocol        // the peer speaks no TCP (ENOPROTOOPT)
+	Prohibited        // forbidden by a router or the peer's host (EACCES)
+	BadPacket         // somebody could not read our packets (EPROTO)
 )
 
 var errnoNames = [...]string{"ok", "connection reset by peer", "connection refused", "connection timed out", "connection aborted", "no route to host", "address already in use", "no buffer space available", "broken pipe",
-	"network is unreachable", "cannot assign requested address"}
+	"network is unreachable", "cannot assign requested address", "protocol not available", "permission denied", "protocol error"}
 
 func (e Errno) Error() string { return errnoNames[e] }
 

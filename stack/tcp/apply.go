@@ -112,6 +112,9 @@ func (e *Engine) applyRtx(index int, m *rtx.Command) {
 }
 
 func (e *Engine) markLost(c *Conn, m *rtx.Command) {
+	if c.path() != nil && e.probeLost(c, m) {
+		return
+	}
 	r := m.Range()
 	before := c.out.log.lost
 	n := c.out.log.lose(r, m.TxID, c.mss)
@@ -136,6 +139,9 @@ func (e *Engine) status(c *Conn, m *rtx.Command) {
 	if m.RTT < 0 || m.SRTT < 0 || m.MinRTT < 0 || m.Interval < 0 || m.CA > rtx.CALoss || m.Delivered < c.stat.delivered {
 		e.Stats.BadCommands++
 		return
+	}
+	if p := c.path(); p != nil && p.quiet != loud {
+		p.hush(m)
 	}
 	st := &c.stat
 	st.srtt, st.minRTT, st.rto = m.SRTT, m.MinRTT, m.RTOUsec
@@ -189,6 +195,7 @@ func (e *Engine) recoveryFlags(c *Conn, m *rtx.Command) {
 		if c.stallSince == 0 {
 			c.stallSince = e.now
 		}
+		e.pathTimeout(c, m.Backoff)
 		// Until congestion control has answered: one segment more than what is in flight.
 		c.cwnd = c.inFlight() + c.mss
 	}

@@ -170,6 +170,7 @@ type Conn struct {
 // extra is what few connections need.
 type extra struct {
 	rwndLimited, sndbufLimited time.Duration // see chrono
+	path                       *path         // nil: the interface's MTU, as far as is known
 }
 
 // more returns c's extra, which it makes if there is none.

@@ -22,6 +22,8 @@ import (
 type Config struct {
 	MTU            int           // of the interface; default 1500
 	RecvBuffer     int           // bytes that a connection's receive buffer may grow to; default 512 MiB, most 1 GiB - 16 KiB
+	MinPathMTU     int           // least MTU believed of an IPv4 path, 68 to 1500; default 552
+	PathProbing    PathProbing   // when segments probe for the path's MTU (RFC 4821)
 	RecvStart      int           // bytes that it holds at first; default 64 KiB
 	SendBuffer     int           // bytes that a connection's send buffer may grow to; default 512 MiB
 	InitialWindow  int           // segments (RFC 6928); default 10
@@ -46,6 +48,7 @@ type Config struct {
 
 func (c *Config) setDefaults() {
 	def(&c.MTU, 1500)
+	def(&c.MinPathMTU, minMTU4)
 	def(&c.RecvBuffer, 512<<20)
 	c.RecvBuffer = min(c.RecvBuffer, 0xffff<<wire.MaxWScale)
 	def(&c.RecvStart, 64<<10)
@@ -163,6 +166,8 @@ type Engine struct {
 	syn      synState
 	nextHop  neigh.Ref // scratch of control
 	resets   []lateReset
+	paths    paths
+	tooBigs  bucket // messages about the path's MTU
 	refusals bucket // resets for segments of no connection
 	portNext uint32
 	mtu6     int  // of the interface for IPv6; 0: as Config says

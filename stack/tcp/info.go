@@ -41,6 +41,7 @@ type Info struct {
 	Age, LastSend, LastRecv        time.Duration
 	ATO                            time.Duration // delayed acknowledgement
 	AdvMSS                         uint32        // announced to the peer
+	PMTU                           uint32        // bytes of a full segment's packet
 	RcvRTT                         time.Duration // as the receiver estimates it; 0: not known
 	RcvSpace                       uint32        // bytes that the application reads in an RTT
 	RcvBuf                         uint32        // bytes that the receive buffer may hold now
@@ -61,7 +62,7 @@ func (e *Engine) Info(c *Conn) Info {
 		RTO: c.rto(), RTT: c.stat.srtt, RTTVar: time.Duration(c.stat.rttvar) * time.Microsecond, MinRTT: c.stat.minRTT,
 		BytesAcked: c.unaOff, BytesReceived: c.rcvOff,
 		MSS: c.mss, RcvMSS: c.rcvMSS, Cwnd: c.cwnd, Ssthresh: c.ssthresh, InFlight: c.inFlight(), SndWnd: c.sndWnd,
-		RcvWnd: c.rcvAdv - c.rcvNxt, RcvBuf: c.rcvBuf, SndBuf: c.sndLimit.Load(), CAState: caNames[c.caState()], PacingRate: c.line.Rate, MaxRate: c.Tuned().maxRate(),
+		PMTU: c.mss + c.overhead(), RcvWnd: c.rcvAdv - c.rcvNxt, RcvBuf: c.rcvBuf, SndBuf: c.sndLimit.Load(), CAState: caNames[c.caState()], PacingRate: c.line.Rate, MaxRate: c.Tuned().maxRate(),
 		DeliveryAppLimited: c.stat.rateAppLimited, AppLimited: c.appLimited != 0,
 		Lost: c.out.log.lost, Sacked: c.out.log.sacked, Unacked: (c.sndNxt - c.sndUna + c.mss - 1) / max(c.mss, 1), Backoff: c.stat.backoff, Counts: c.count, CongAux: c.aux,
 		Age: e.now.Sub(c.openedAt), LastSend: e.now.Sub(c.lastSend), LastRecv: e.now.Sub(c.lastData),

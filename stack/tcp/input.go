@@ -239,6 +239,9 @@ func (e *Engine) advance(c *Conn, ack uint32) {
 	if finAcked {
 		data-- // the FIN's sequence number
 	}
+	if c.out.log.n > 0 {
+		c.maxAcked = max(c.maxAcked, min(c.out.log.at(0).len(), data, c.mss))
+	}
 	c.out.log.ack(ack)
 	c.out.lost.trim(ack)
 	c.sndUna = ack
@@ -259,6 +262,10 @@ func (e *Engine) advance(c *Conn, ack uint32) {
 		e.env.Link.Confirm(c.neigh) // RFC 1122, 2.3.2.1
 		e.wakeWriter(c)
 	}
+	if c.path() != nil {
+		e.pathAcked(c, ack)
+	}
+	c.softErr = OK // what a router said lies behind us
 	if finAcked {
 		e.finAcked(c)
 	}

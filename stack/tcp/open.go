@@ -228,11 +228,7 @@ func (e *Engine) handshakeExpired(c *Conn) {
 	}
 	if int(c.synRetries) >= limit {
 		e.Stats.AttemptFails++
-		why := TimedOut
-		if c.softErr != OK {
-			why = c.softErr
-		}
-		e.destroy(c, why)
+		e.destroy(c, c.timedOut())
 		return
 	}
 	c.synRetries++
@@ -313,6 +309,7 @@ func (e *Engine) establish(c *Conn) {
 	c.stopTimer(timerState)
 	c.sndSml = c.sndUna
 	c.cwndSeq = c.sndUna
+	e.openPath(c)
 	// RFC 6928, 2; one segment if the SYN or its ACK was lost.
 	c.cwnd = min(uint32(e.cfg.InitialWindow)*c.mss, max(2*c.mss, uint32(e.cfg.InitialWindow)*1460))
 	first := c.lastSend

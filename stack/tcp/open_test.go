@@ -487,52 +487,6 @@ func TestListenerClose(t *testing.T) {
 	}
 }
 
-// ICMP errors in SYN-SENT: port and protocol unreachable end the attempt, others are reported when it times out
-// (RFC 1122, 4.2.3.9; RFC 5927, 4.1: only what quotes the SYN counts).
-func TestICMPErrors(t *testing.T) {
-	p := newPeer(t, tcp.Config{SynRetries: 1})
-	icmp := func(f *tcptest.Flow, sq uint32, typ, code uint8) {
-		src, dst := wire.AddrFrom(tcptest.StackAddr), wire.AddrFrom(tcptest.PeerAddr)
-		quote := make([]byte, wire.IPv4Len+8)
-		wire.PutIPv4(quote, src, dst, wire.ProtoTCP, 0, 64, 0, 60)
-		q := quote[wire.IPv4Len:]
-		q[0], q[1], q[2], q[3] = byte(f.StackPort>>8), byte(f.StackPort), byte(f.Port>>8), byte(f.Port)
-		q[4], q[5], q[6], q[7] = byte(sq>>24), byte(sq>>16), byte(sq>>8), byte(sq)
-		n := wire.ICMPLen + len(quote)
-		b := make([]byte, wire.EthLen+wire.IPv4Len+n)
-		peer, his := p.MACs()
-		wire.PutEthernet(b, his, peer, wire.EtherTypeIPv4)
-		wire.PutIPv4(b[wire.EthLen:], dst, src, wire.ProtoICMP, 0, 64, 0, wire.IPv4Len+n)
-		wire.PutICMPError(b[wire.EthLen+wire.IPv4Len:], typ, code, 0, quote)
-		p.SendFrame(b)
-	}
-	f := p.Connect()
-	f.Expect("S 0:0(0)")
-	icmp(f, f.IRS+1, wire.ICMPUnreachable, wire.ICMPPortUnreachable) // not what was sent
-	f.WantState("SYN-SENT")
-	icmp(f, f.IRS, wire.ICMPUnreachable, wire.ICMPHostUnreachable)
-	f.WantState("SYN-SENT")
-	f.ExpectAfter(time.Second, exact, "S 0:0(0)")
-	p.Quiet(2*time.Second + ms)
-	if f.Conn.Err() != tcp.Unreachable {
-		t.Errorf("error %v, want unreachable", f.Conn.Err())
-	}
-	g := p.Connect()
-	g.Expect("S 0:0(0)")
-	icmp(g, g.IRS, wire.ICMPUnreachable, wire.ICMPPortUnreachable)
-	g.WantState("")
-	if g.Conn.Err() != tcp.Refused {
-		t.Errorf("error %v, want refused", g.Conn.Err())
-	}
-	// In ESTABLISHED all of them are soft.
-	l := p.Listen(1)
-	e := p.Passive(l, 6000, "mss 1460", 1000)
-	e.Write(10)
-	e.Expect("P. 1:11(10) ack 1")
-	icmp(e, e.IRS+1, wire.ICMPUnreachable, wire.ICMPPortUnreachable)
-	e.WantState("ESTAB")
-}
-
 // RFC 6056, 3.3.3: source ports differ from one attempt to the next, lie in the range, and one in use is not taken.
 func TestPortChoice(t *testing.T) {
 	p := newPeer(t, tcp.Config{PortLow: 40000, PortHigh: 40003})

@@ -155,6 +155,9 @@ func (e *Engine) sendData(c *Conn) sendResult {
 		}
 		budget -= min(sent, budget)
 	}
+	if c.path() != nil && !e.pathTurn(c) {
+		return sendDone
+	}
 	for {
 		n, fin, why := e.nextSegment(c)
 		if why != goAhead {

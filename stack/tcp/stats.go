@@ -46,6 +46,12 @@ type Stats struct {
 	PacingTimers                uint64
 	SackIgnored                 uint64
 	AppLimitedMarks, IdleStarts uint64
+	TooBigs, TooBigsIgnored     uint64 // routers' words about the path's MTU that quote something in flight
+	PathShrinks                 uint64 // times that segments became smaller
+	BlackHoles                  uint64 // ... because timeout followed timeout
+	PathProbes                  uint64 // larger segments sent to find out whether they arrive
+	PathProbesAcked             uint64
+	PathProbesLost              uint64
 }
 
 // Add adds o to s, field by field.

@@ -125,7 +125,7 @@ func (e *Engine) rtxExpired(c *Conn) {
 	}
 	if c.rtxTimer == rtx.TimerRTO && c.stallSince != 0 && e.now.Sub(c.stallSince) >= e.cfg.RetransTimeout {
 		e.Stats.AbortOnTimeout++
-		e.destroy(c, TimedOut) // RFC 9293, 3.8.3 R2
+		e.destroy(c, c.timedOut()) // RFC 9293, 3.8.3 R2
 		return
 	}
 	e.markIfIdleApp(c)
@@ -155,7 +155,7 @@ func (e *Engine) backstop(c *Conn) {
 		c.stallSince = e.now
 	} else if e.now.Sub(c.stallSince) >= e.cfg.RetransTimeout {
 		e.Stats.AbortOnTimeout++
-		e.destroy(c, TimedOut)
+		e.destroy(c, c.timedOut())
 		return
 	}
 	e.Stats.BackstopRTOs++
@@ -164,6 +164,7 @@ func (e *Engine) backstop(c *Conn) {
 	head := seq.Range{Start: h.seq, End: h.seq + min(h.len(), c.mss)}
 	c.out.log.lose(head, c.txID, c.mss)
 	c.out.lost.add(head)
+	e.pathTimeout(c, c.backstops)
 	c.stopReducing()
 	c.cwnd = c.inFlight() + c.mss
 	e.event++
@@ -202,13 +203,13 @@ func (e *Engine) persistExpired(c *Conn) {
 		c.stallSince = e.now
 	} else if closed && e.now.Sub(c.stallSince) >= e.cfg.RetransTimeout {
 		e.Stats.AbortOnTimeout++
-		e.destroy(c, TimedOut)
+		e.destroy(c, c.timedOut())
 		return
 	}
 	if closed && c.orphan && c.persists >= orphanProbes { // nobody is left who could end it
 		e.Stats.AbortOnTimeout++
 		e.reset(c)
-		e.destroy(c, TimedOut)
+		e.destroy(c, c.timedOut())
 		return
 	}
 	if closed {
@@ -265,7 +266,7 @@ func (e *Engine) keepaliveExpired(c *Conn) {
 	case int(c.keepProbes) >= count:
 		e.Stats.AbortOnTimeout++
 		e.reset(c)
-		e.destroy(c, TimedOut)
+		e.destroy(c, c.timedOut())
 	default:
 		e.Stats.KeepaliveProbes++
 		e.sendProbe(c)

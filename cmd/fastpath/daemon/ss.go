@@ -46,7 +46,6 @@ func (d *Daemon) SS(_ context.Context, r control.SSRequest) (*control.SSReply, e
 		for i := range conns {
 			c := conn(&conns[i])
 			c.Worker += p.first
-			c.PMTUBytes = uint32(min(p.conf.MTU, p.trace.Info().MTU))
 			add(c)
 		}
 	}
@@ -61,7 +60,7 @@ func conn(i *tcp.Info) control.Conn {
 		RecvQBytes: i.RecvQueue, SendQBytes: i.SendQueue, Rtx: i.Rtx, Pace: i.Pace, Cong: i.Cong,
 		Timestamps: i.Timestamps, SACK: i.SACK, WScale: i.SndScale|i.RcvScale != 0, SndWScale: i.SndScale, RcvWScale: i.RcvScale,
 		RTONS: int64(i.RTO), Backoff: int(i.Backoff), SRTTNS: int64(i.RTT), RTTVarNS: int64(i.RTTVar), MinRTTNS: int64(i.MinRTT), RcvRTTNS: int64(i.RcvRTT), ATONS: int64(i.ATO),
-		MSSBytes: i.MSS, RcvMSSBytes: i.RcvMSS, AdvMSSBytes: i.AdvMSS, CwndBytes: i.Cwnd, SsthreshBytes: i.Ssthresh,
+		MSSBytes: i.MSS, PMTUBytes: i.PMTU, RcvMSSBytes: i.RcvMSS, AdvMSSBytes: i.AdvMSS, CwndBytes: i.Cwnd, SsthreshBytes: i.Ssthresh,
 		SentBytes: i.BytesSent, RetransBytes: i.Counts.BytesRetrans, AckedBytes: i.BytesAcked, ReceivedBytes: i.BytesReceived,
 		SegsOut: uint64(i.Counts.SegsOut), SegsIn: uint64(i.Counts.SegsIn), DataSegsOut: uint64(i.Counts.DataSegsOut), DataSegsIn: uint64(i.Counts.DataSegsIn),
 		CongInfo: congInfo(i), LastSndNS: int64(min(i.LastSend, i.Age)), LastRcvNS: int64(min(i.LastRecv, i.Age)),

@@ -93,7 +93,8 @@ func (d *Daemon) params(k plugins.Kind, name string, own map[string]string) plug
 // tcpConfig turns [tcp] into the engine's settings, in which zero means the default.
 func tcpConfig(c *conf.TCP, mtu int) tcp.Config {
 	return tcp.Config{
-		MTU: mtu, RecvBuffer: int(c.ReceiveBuffer), RecvStart: int(c.ReceiveStart), SendBuffer: int(c.SendBuffer), InitialWindow: c.InitialWindow,
+		MTU: mtu, RecvBuffer: int(c.ReceiveBuffer), RecvStart: int(c.ReceiveStart), MinPathMTU: c.MinPathMTU,
+		PathProbing: map[string]tcp.PathProbing{conf.ProbeAlways: tcp.ProbeAlways, conf.ProbeOff: tcp.ProbeNever}[c.PathProbing], SendBuffer: int(c.SendBuffer), InitialWindow: c.InitialWindow,
 		DelAck: max(c.DelayedACK.D(), 1), TimeWait: max(c.TimeWait.D(), 1), FinWait2: c.FinWait.D(), SynRetries: c.SYNRetries,
 		RetransTimeout: retransTimeout(c.Retries, c.MinRTO.D(), c.MaxRTO.D()),
 		KeepaliveIdle:  c.KeepAliveIdle.D(), KeepaliveEvery: c.KeepAliveInterval.D(), KeepaliveCount: c.KeepAliveProbes,
