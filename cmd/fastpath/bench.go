@@ -42,6 +42,7 @@ machine, and the machine's own scheduling gaps before and after.`,
 		newBenchOne(bench.NameCPS, "Open and close connections, one after the other, the server closing first", 64),
 		newBenchOne(bench.NameIdle, "Open connections and measure the memory that they hold at rest", 0),
 		newBenchModule(),
+		newBenchRtx(),
 		newBenchAll(),
 	)
 	return cmd

@@ -39,6 +39,7 @@ var params = []plugins.Param{
 func BTreeInfo() plugins.Info {
 	return plugins.Info{Kind: plugins.Rtx, Name: "btree", Version: "1.0.0", Params: append([]plugins.Param{
 		{Name: "threshold", Type: "uint", Unit: "segments", Default: "32", Doc: "a queue with more segments than this is searched by its index"},
+		{Name: "run", Type: "uint", Unit: "segments", Default: "64", Doc: "neighbours that the index keeps together, at most"},
 	}, params...)}
 }
 
@@ -70,7 +71,8 @@ func readConfig(r *param.Reader) config {
 func NewBTree(p plugins.Params, _ uint64) (Module, error) {
 	r := param.Read(BTreeInfo(), p)
 	threshold := r.Uint("threshold", 0, 1<<20)
-	return newModule(r, indexPool{threshold: int(threshold), runLen: defaultRunLen}, 64)
+	run := r.Uint("run", 1, 1<<12)
+	return newModule(r, indexPool{threshold: int(threshold), runLen: int(run)}, 64)
 }
 
 // NewList makes the module list: the linear queue of individually allocated nodes that is searched from its head, as a baseline. Its
