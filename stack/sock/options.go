@@ -20,6 +20,7 @@ type Options struct {
 	WriteBuffer   int                 // bytes that may wait for the peer's acknowledgement
 	NotSentLowat  int                 // see Conn.SetNotSentLowat
 	MaxPacingRate uint64              // payload bytes per second
+	ECN           tcp.ECN
 	// Congestion, Pacing and Recovery name modules; empty: the one that serves new connections.
 	Congestion, Pacing, Recovery string
 }
@@ -34,7 +35,7 @@ func newOptions(period time.Duration, keep net.KeepAliveConfig) *Options {
 
 // setup is what the engine makes of them. Modules must be there.
 func (o *Options) setup(st *stack.Stack) (*tcp.Setup, error) {
-	s := &tcp.Setup{}
+	s := &tcp.Setup{ECN: o.ECN}
 	t := &tcp.Tuning{
 		MaxRate: o.MaxPacingRate, RecvBuffer: o.ReadBuffer, SendBuffer: o.WriteBuffer, NotSentLowat: o.NotSentLowat,
 	}

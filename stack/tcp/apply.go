@@ -174,11 +174,14 @@ func (e *Engine) status(c *Conn, m *rtx.Command) {
 		c.stopTimer(timerBackstop)
 	}
 	exit := m.Flags&rtx.FlagExit != 0
-	if c.cwr && (c.ca >= cong.CARecovery || int32(c.sndUna-c.cwrEnd) >= 0) {
+	if c.cwr && (c.ca >= cong.CARecovery || c.cwrOver()) {
 		c.cwr = false
 		exit = exit || c.ca < cong.CARecovery
 	}
 	e.recoveryFlags(c, m)
+	if c.ecn != nil && c.ecn.hit && m.NewlyAcked > 0 && c.caState() < cong.CACWR {
+		e.enterCWR(c, m)
+	}
 	const news = rtx.FlagEnter | rtx.FlagExit | rtx.FlagUndo | rtx.FlagTimeout | rtx.FlagTLPLoss
 	if m.NewlyAcked == 0 && m.NewlyLost == 0 && m.Flags&news == 0 && !exit {
 		return
@@ -192,6 +195,7 @@ func (e *Engine) recoveryFlags(c *Conn, m *rtx.Command) {
 	if m.Flags&rtx.FlagTimeout != 0 {
 		e.Stats.RTOs++
 		c.stopReducing()
+		c.reduced()
 		if c.stallSince == 0 {
 			c.stallSince = e.now
 		}
@@ -209,6 +213,9 @@ func (e *Engine) recoveryFlags(c *Conn, m *rtx.Command) {
 	if m.Flags&rtx.FlagUndo != 0 {
 		e.Stats.Undos++
 		c.stopReducing()
+		if c.ecn != nil {
+			c.ecn.cwr = false // there was no reduction to tell of
+		}
 	}
 	if m.Flags&rtx.FlagExit != 0 || !c.cwr && c.ca < cong.CARecovery {
 		if c.out.prr.on {
@@ -254,13 +261,15 @@ func (e *Engine) ackSample(c *Conn, m *rtx.Command, exit bool) {
 		c.tellCWR = false
 		s.Flags |= cong.FlagEnter
 	}
-	if m.Flags&(rtx.FlagEnter|rtx.FlagTimeout|rtx.FlagUndo|rtx.FlagTLPLoss) != 0 {
+	entered := c.ecn != nil && c.ecn.hit && m.NewlyAcked > 0 && c.ecn.report(s)
+	if m.Flags&(rtx.FlagEnter|rtx.FlagTimeout|rtx.FlagUndo|rtx.FlagTLPLoss) != 0 || entered {
 		c.setBarrier(s.ID)
 	}
 }
 
 // reduce starts a proportional rate reduction; newly is what this batch delivered.
 func (c *Conn) reduce(newly uint32) {
+	c.reduced()
 	if c.out != &nothing {
 		c.out.prr.enter(c.sndNxt - c.sndUna - c.out.log.sacked + newly)
 	}

@@ -111,6 +111,10 @@ func (e *Engine) emit(c *Conn, sq uint32, flags uint16, off uint64, n uint32) bo
 			opts, acks = e.sackOptions(c, opts), true
 		}
 	}
+	tos := uint8(0)
+	if c.ecn != nil {
+		flags, opts, tos = c.ecnOutput(sq, flags, n, opts)
+	}
 	tcpLen := wire.TCPLen + len(opts) + int(n)
 	t := &e.headers[c.slot%numHeaders]
 	at := int(t.tcpAt)
@@ -118,9 +122,11 @@ func (e *Engine) emit(c *Conn, sq uint32, flags uint16, off uint64, n uint32) bo
 	f := b.Bytes()
 	copy(f[:at+wire.TCPLen], t.b[:at+wire.TCPLen])
 	if at == tcpAt4 {
+		f[wire.EthLen+1] |= tos
 		c.ipID++
 		binary.BigEndian.PutUint32(f[wire.EthLen+2:], uint32(wire.IPv4Len+tcpLen)<<16|uint32(c.ipID))
 	} else {
+		f[wire.EthLen+1] |= tos << 4
 		binary.BigEndian.PutUint16(f[wire.EthLen+4:], uint16(tcpLen))
 	}
 	h := f[at:]
@@ -154,7 +160,7 @@ func (e *Engine) finish(c *Conn, t *header, b *pmd.Buf, f, h, opts []byte, off u
 		return
 	}
 	if t.tcpAt == tcpAt4 {
-		binary.BigEndian.PutUint16(f[wire.EthLen+10:], wire.Fold(uint64(t.ipSum)+uint64(wire.IPv4Len+tcpLen)+uint64(c.ipID)))
+		binary.BigEndian.PutUint16(f[wire.EthLen+10:], wire.Fold(uint64(t.ipSum)+uint64(f[wire.EthLen+1]&3)+uint64(wire.IPv4Len+tcpLen)+uint64(c.ipID)))
 	}
 	sum = wire.Sum(h[4:wire.TCPLen+len(opts)], sum)
 	if n > 0 {

@@ -150,6 +150,7 @@ type Conn struct {
 
 	due [numTimers]plugins.Time
 
+	ecn      *ecnState // nil without ECN
 	listener *Listener
 	neigh    neigh.Ref
 

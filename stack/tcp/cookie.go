@@ -81,9 +81,9 @@ func (e *Engine) sendCookie(k *Tuple, s *synInfo) {
 	if s.tsOK {
 		ts = e.cookieTime(k, s)
 	} else {
-		s.sackOK, s.wsOK = false, false
+		s.sackOK, s.wsOK, s.ecn = false, false, ecnNone
 	}
-	if e.synAck(k, s, e.cookie(k, s.irs, e.cookieCount(), uint32(mss)), ts) {
+	if e.synAck(k, s, e.cookie(k, s.irs, e.cookieCount(), uint32(mss)), ts, 0) {
 		e.Stats.SyncookiesSent++
 		e.syn.cookieUntil = e.now.Add(cookieGrace)
 	}
@@ -99,12 +99,27 @@ func (e *Engine) cookieTime(k *Tuple, s *synInfo) uint32 {
 	if s.sackOK {
 		bits |= cookieSACK
 	}
+	if s.ecn != ecnNone {
+		bits |= cookieECN
+	}
 	now := tsTick(e.now) + e.tsOffset(k)
 	ts := now&^cookieTSMask | bits
 	if int32(ts-now) > 0 {
 		ts -= 1 << cookieTSBits
 	}
 	return ts
+}
+
+// cookieMode is which variant of ECN a cookie's acknowledgement shows was negotiated: that of AccECN has an ACE field above 1
+// (RFC 9768, 5.1), that of classic ECN has no flags.
+func cookieMode(m ECN, flags uint16) uint8 {
+	switch {
+	case m == ECNAccurate && flags&ace>>aceShift > 1:
+		return ecnAccurate
+	case m != ECNOff:
+		return ecnClassic
+	}
+	return ecnNone
 }
 
 // cookieAck takes an acknowledgement that belongs to no connection for one of a cookie. It returns false if it is none.
@@ -135,6 +150,9 @@ func (e *Engine) cookieAck(l *Listener, k *Tuple, t *wire.TCP) bool {
 		s.sackOK = bits&cookieSACK != 0 && !e.cfg.NoSACK
 		if scale := bits & cookieScale; scale != noScale && !e.cfg.NoWScale {
 			s.wsOK, s.scale = true, uint8(scale)
+		}
+		if bits&cookieECN != 0 {
+			s.ecn = cookieMode(e.ecnMode(l.setup), t.Flags)
 		}
 	}
 	slot, ok := e.newSlot()

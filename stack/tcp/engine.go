@@ -41,6 +41,7 @@ type Config struct {
 	MaxConns       int // default 1<<20
 	NoDelay        bool
 	SynCookies     SynCookies
+	ECN            ECN
 	NoSACK         bool // options that are neither offered nor taken up
 	NoTimestamps   bool
 	NoWScale       bool
@@ -63,6 +64,7 @@ func (c *Config) setDefaults() {
 	def(&c.KeepaliveIdle, 2*time.Hour)
 	def(&c.KeepaliveEvery, 75*time.Second)
 	def(&c.KeepaliveCount, 9)
+	def(&c.ECN, ECNPassive)
 	def(&c.PortLow, 32768)
 	def(&c.PortHigh, 60999)
 	def(&c.MaxConns, 1<<20)
@@ -165,6 +167,8 @@ type Engine struct {
 	twFree   []*timeWait
 	syn      synState
 	nextHop  neigh.Ref // scratch of control
+	ipECN    uint8     // IP-ECN field of the segment that is being processed
+	ecnHoles ecnHoles
 	resets   []lateReset
 	paths    paths
 	tooBigs  bucket // messages about the path's MTU
@@ -198,6 +202,7 @@ func (e *Engine) Now() plugins.Time { return e.now }
 // Input processes one segment that is addressed to this host. p and t may alias the frame; nothing of it is kept.
 func (e *Engine) Input(p *wire.Packet, t *wire.TCP) {
 	e.Stats.SegsIn++
+	e.ipECN = p.TOS & 3
 	key := Tuple{Local: p.Dst, Remote: p.Src, LocalPort: t.DstPort, RemotePort: t.SrcPort}
 	s := e.find(&key)
 	switch {

@@ -17,6 +17,9 @@ type synInfo struct {
 	mss                uint16
 	scale              uint8
 	tsOK, sackOK, wsOK bool
+	ecn                uint8 // what was negotiated: ecnNone, ecnClassic, ecnAccurate
+	ipECN              uint8 // IP-ECN field of the SYN
+	noECT              bool  // an end has sent a SYN or SYN-ACK without ECN
 }
 
 // readSYN reads a SYN, or a SYN-ACK; an option is taken up only if both ends send it.
@@ -102,7 +105,10 @@ func (e *Engine) dropHalf(slot uint32) {
 func (e *Engine) sendSynAck(slot uint32) {
 	en := &e.slots[slot]
 	h := en.half
-	if !e.synAck(&h.tuple, &h.peer, h.iss, tsTick(e.now)+e.tsOffset(&h.tuple)) {
+	if h.peer.ecn == ecnAccurate && h.retries >= 2 {
+		h.peer.noECT = true // RFC 9768, 3.1.5
+	}
+	if !e.synAck(&h.tuple, &h.peer, h.iss, tsTick(e.now)+e.tsOffset(&h.tuple), max(h.retries, min(h.sent, 1))) {
 		if !h.waiting && len(e.syn.acks) < maxSynAcks {
 			h.waiting = true
 			e.syn.acks = append(e.syn.acks, halfRef{slot, en.gen})
@@ -133,8 +139,9 @@ func (e *Engine) retrySynAcks() {
 	}
 }
 
-// synAck builds and sends a SYN-ACK. It returns false if there is no room, no buffer, or the link address is not known yet.
-func (e *Engine) synAck(k *Tuple, s *synInfo, iss, tsVal uint32) bool {
+// synAck builds and sends a SYN-ACK that was sent tries times before. It returns false if there is no room, no buffer, or the link
+// address is not known yet.
+func (e *Engine) synAck(k *Tuple, s *synInfo, iss, tsVal uint32, tries uint8) bool {
 	o := wire.Options{Set: wire.OptMSS, MSS: e.ourMSS(k)}
 	if s.sackOK {
 		o.Set |= wire.OptSACKPerm
@@ -147,8 +154,18 @@ func (e *Engine) synAck(k *Tuple, s *synInfo, iss, tsVal uint32) bool {
 		o.Set |= wire.OptWScale
 		o.WScale = scaleFor(e.cfg.RecvBuffer)
 	}
+	flags := wire.SYN | wire.ACK
+	// An AccECN SYN-ACK that is lost may have been dropped for its option, then for its flags (RFC 9768, 3.2.3.2.2 and 3.1.5).
+	if s.ecn == ecnClassic || tries <= 1 {
+		flags |= synAckFlags(s.ecn, s.ipECN)
+	}
+	if s.ecn == ecnAccurate && tries == 0 {
+		o.Set |= wire.OptAccECN
+		o.ECNSet = 1<<wire.ECT0 | 1<<wire.CE | 1<<wire.ECT1
+		o.ECNBytes = [4]uint32{wire.ECT0: 1, wire.ECT1: 1}
+	}
 	var buf [40]byte
-	return e.control(k, iss, s.irs+1, wire.SYN|wire.ACK, e.synWindow(k, e.rcvStart(), s.tsOK), wire.PutOptions(buf[:0], &o))
+	return e.control(k, iss, s.irs+1, flags, e.synWindow(k, e.rcvStart(), s.tsOK), wire.PutOptions(buf[:0], &o))
 }
 
 // halfExpired sends the SYN-ACK again, after 1, 2, 4 … s (RFC 6298, 5.5), or gives up.
@@ -181,7 +198,7 @@ func (e *Engine) halfSegment(slot uint32, t *wire.TCP) {
 	old := h.peer.tsOK && o.Set&wire.OptTS != 0 && t.Flags&wire.RST == 0 && int32(o.TSVal-h.peer.tsVal) < 0
 	switch {
 	case t.Flags&(wire.SYN|wire.ACK|wire.RST) == wire.SYN && t.Seq == h.peer.irs:
-		e.sendSynAck(slot) // the same SYN again (RFC 9293, 3.8.1)
+		e.synAgain(slot, t)
 	case old:
 		e.Stats.PAWS++
 		e.answerHalf(slot, dupAckEvery)
@@ -207,6 +224,24 @@ func (e *Engine) halfSegment(slot uint32, t *wire.TCP) {
 	default:
 		e.segment(e.promote(slot), t)
 	}
+}
+
+// synAgain answers the same SYN again (RFC 9293, 3.8.1). If it no longer asks for ECN, the path may not bear it, and we mark nothing
+// (RFC 3168, 6.1.1; RFC 9768, 3.1.5); one that asks for the other variant is not from the same peer (RFC 9768, 3.1.4).
+func (e *Engine) synAgain(slot uint32, t *wire.TCP) {
+	h := e.slots[slot].half
+	if h.peer.ecn == ecnAccurate {
+		switch offered(t.Flags) {
+		case ecnClassic:
+			e.resetTuple(&h.tuple, h.iss+1, h.peer.irs+1)
+			e.dropHalf(slot)
+			return
+		case ecnAccurate:
+			h.peer.ipECN = e.ipECN
+		}
+	}
+	h.peer.noECT = h.peer.noECT || t.Flags&ace == 0
+	e.sendSynAck(slot)
 }
 
 // answerHalf answers a segment that is not acceptable, or suspicious, with the SYN-ACK, at a limited rate.
@@ -235,6 +270,11 @@ func (e *Engine) received(c *Conn, l *Listener, s *synInfo, iss uint32) {
 	c.state, c.listener = SynReceived, l
 	c.iss, c.sndUna, c.sndNxt = iss, iss, iss+1
 	e.learnSYN(c, s)
+	if s.ecn != ecnNone {
+		c.ecn = newECN(s.ecn)
+		c.ecn.passive, c.ecn.ect = true, !s.noECT
+		e.countECN(c.ecn)
+	}
 	if l != nil && l.setup != nil { // after the window that the SYN-ACK has told
 		e.setUp(c, l.setup)
 	}

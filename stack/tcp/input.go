@@ -136,6 +136,7 @@ func (e *Engine) challenge(c *Conn) {
 // a limited rate, so that two ends cannot fall into a loop. A SYN is challenged, wherever it lies (RFC 5961, 4.2).
 func (e *Engine) dupAck(c *Conn, t *wire.TCP) {
 	if t.Flags&wire.SYN != 0 && c.state.synchronized() {
+		e.answerAgain(c, t)
 		e.challenge(c)
 		return
 	}
@@ -158,6 +159,9 @@ func (e *Engine) ack(c *Conn, t *wire.TCP, o *wire.Options) bool {
 		e.Stats.BadAcks++
 		e.challenge(c)
 		return false
+	}
+	if c.ecn != nil {
+		e.ecnInput(c, t, o)
 	}
 	if o.Set&wire.OptTS != 0 && c.tsOK && seq.BeforeEq(t.Seq, c.lastAckSent) && !e.paws(c, o) {
 		// RFC 7323, 4.3: only what covers the last acknowledgement sent; and only with an acknowledgement that can be true, lest a

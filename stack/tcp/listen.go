@@ -195,6 +195,7 @@ func (e *Engine) passiveOpen(l *Listener, k *Tuple, t *wire.TCP, minISS uint32) 
 	var o wire.Options
 	wire.ParseOptions(t.Opts, &o)
 	s := e.readSYN(k, t, &o)
+	s.ecn, s.ipECN = e.ecnMode(l.setup).takeUp(t.Flags), e.ipECN
 	if (full || e.cfg.SynCookies == CookiesAlways) && minISS == 0 {
 		e.sendCookie(k, &s)
 		return

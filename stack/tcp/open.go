@@ -152,6 +152,7 @@ func (e *Engine) ConnectAs(k Tuple, s *Setup) (*Conn, error) {
 	c.sndUna, c.sndNxt = c.iss, c.iss
 	c.rcvScale = scaleFor(e.cfg.RecvBuffer)
 	c.mss = uint32(e.ourMSS(&k))
+	e.askECN(c, e.ecnMode(s))
 	if s != nil {
 		e.setUp(c, s)
 	}
@@ -187,6 +188,11 @@ func (e *Engine) sendHandshake(c *Conn) sendResult {
 	passive := c.state == SynReceived
 	if passive {
 		flags, ack = wire.SYN|wire.ACK, c.rcvNxt
+	}
+	if x := c.ecn; x != nil && !passive {
+		flags |= x.synFlags(c.synRetries)
+	} else if x != nil { // a simultaneous open
+		flags |= synAckFlags(x.mode, x.last)
 	}
 	if c.sackOK || !passive && !e.cfg.NoSACK {
 		o.Set |= wire.OptSACKPerm
@@ -260,11 +266,13 @@ func (e *Engine) synSent(c *Conn, t *wire.TCP, o *wire.Options) {
 	s := e.readSYN(&c.Tuple, t, o)
 	e.learnSYN(c, &s)
 	if !acks { // simultaneous open (RFC 9293, 3.5)
+		e.gotSyn(c, t)
 		c.state = SynReceived
 		c.ackNow = true
 		e.makeReady(c)
 		return
 	}
+	e.gotSynAck(c, t, o)
 	c.sndUna = t.Ack
 	c.ackNow = true
 	e.establish(c)

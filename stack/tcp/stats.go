@@ -30,6 +30,11 @@ type Stats struct {
 	ReqQFull                    uint64 // SYNs that found the SYN queue full
 	ListenOverflows             uint64 // SYNs and last ACKs of handshakes that found the accept queue full
 	ListenDrops                 uint64 // SYNs and last ACKs of handshakes that were dropped, for whatever reason
+	EcnOpens, AccEcnOpens       uint64 // connections that negotiated classic ECN, AccECN
+	EcnFallbacks                uint64 // active opens that were answered only when their SYN did not ask for ECN
+	CEIn                        uint64 // segments of connections with ECN that came with a congestion mark
+	ECEIn                       uint64 // acknowledgements that reported marks
+	EcnReductions               uint64 // windows reduced for marks
 	SyncookiesSent              uint64
 	SyncookiesRecv              uint64 // acknowledgements of cookies
 	SyncookiesFailed            uint64 // acknowledgements that were none, while cookies were expected

@@ -23,6 +23,7 @@ type Setup struct {
 	Modules            Choice
 	Options, NoOptions uint32 // option bits to set, and to clear against the engine's settings
 	Tuning             *Tuning
+	ECN                ECN
 }
 
 var noTuning Tuning

@@ -29,9 +29,18 @@ func TestParseOptions(t *testing.T) {
 		{"length 1", "\x03\x03\x02\x02\x01", false, Options{Set: OptWScale, WScale: 2}},
 		{"past the end", "\x03\x03\x02\x02\x04\x05", false, Options{Set: OptWScale, WScale: 2}},
 		{"kind alone", "\x01\x02", false, Options{}},
+		{"AccECN, order 0", "\xac\x0b\x00\x00\x01\x00\x00\x02\x01\x00\x03", true,
+			Options{Set: OptAccECN, ECNSet: 1<<ECT0 | 1<<CE | 1<<ECT1, ECNBytes: [4]uint32{ECT0: 1, CE: 2, ECT1: 0x10003}}},
+		{"AccECN, order 1, two counters", "\xae\x08\xff\xff\xff\x00\x00\x02", true,
+			Options{Set: OptAccECN, ECNSet: 1<<CE | 1<<ECT1, ECNBytes: [4]uint32{CE: 2, ECT1: 0xffffff}}},
+		{"AccECN, empty", "\xac\x02", true, Options{Set: OptAccECN}},
+		{"AccECN of 6 bytes, of kind 173", "\xac\x06\x00\x00\x00\x00\xad\x05\x00\x00\x00", true, Options{}},
+		{"Fast Open request", "\x22\x02", true, Options{Set: OptFastOpen}},
+		{"Fast Open cookie", "\x22\x0a12345678", true, Options{Set: OptFastOpen, Cookie: [16]byte{'1', '2', '3', '4', '5', '6', '7', '8'}, NCookie: 8}},
+		{"Fast Open, odd, short, long", "\x22\x0712345\x22\x0412\x22\x14123456789012345678", true, Options{}},
 		{"unknown past the end", "\xfe\xff", false, Options{}},
 	} {
-		o := Options{Set: 0xff, NSack: 4} // from the segment before
+		o := Options{Set: 0xff, NSack: 4, NCookie: 9, ECNSet: 8} // from the segment before
 		ok := ParseOptions([]byte(c.in), &o)
 		if ok != c.ok || o != c.want {
 			t.Errorf("%s: %v, %+v; want %v, %+v", c.name, ok, o, c.ok, c.want)
@@ -50,12 +59,22 @@ func TestPutOptions(t *testing.T) {
 		{Options{Set: OptTS, TSVal: 1, TSEcr: 2}, 12},
 		{Options{Set: OptSACK, NSack: 4, Sack: [4]seq.Range{{Start: 1, End: 2}, {Start: 3, End: 4}, {Start: 5, End: 6}, {Start: 0xfffffffe, End: 1}}}, 36},
 		{Options{Set: OptTS | OptSACK, TSVal: 3, NSack: 3, Sack: [4]seq.Range{{Start: 1, End: 2}, {Start: 3, End: 4}, {Start: 5, End: 6}}}, 40},
+		{Options{Set: OptFastOpen}, 4},
+		{Options{Set: OptFastOpen, Cookie: [16]byte{1, 2, 3, 4, 5, 6, 7, 8}, NCookie: 8}, 12},
+		{Options{Set: OptAccECN}, 4},
+		{Options{Set: OptAccECN, ECNSet: 1 << ECT0, ECNBytes: [4]uint32{ECT0: 0x123456}}, 8},
+		{Options{Set: OptAccECN, ECNSet: 1<<ECT0 | 1<<CE, ECNBytes: [4]uint32{ECT0: 1, CE: 2}}, 8},
+		{Options{Set: OptTS | OptAccECN, ECNSet: 1<<ECT0 | 1<<CE | 1<<ECT1, ECNBytes: [4]uint32{ECT0: 1, CE: 2, ECT1: 3}}, 24},
 	} {
 		b := PutOptions(nil, &c.o)
 		var o Options
 		if ok := ParseOptions(b, &o); !ok || o != c.o || len(b) != c.n {
 			t.Errorf("%+v became %x, and that %v, %+v", c.o, b, ok, o)
 		}
+	}
+	var o Options
+	if b := PutAccECN(nil, 1, 3, &[4]uint32{ECT1: 1, CE: 2, ECT0: 3}); !ParseOptions(b, &o) || o.ECNBytes != [4]uint32{ECT1: 1, CE: 2, ECT0: 3} || b[0] != 174 {
+		t.Errorf("AccECN in order 1 is written as %x", b)
 	}
 	if b := PutSACK([]byte{7}, nil); len(b) != 1 {
 		t.Errorf("no blocks are written as %x", b)

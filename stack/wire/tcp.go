@@ -2,6 +2,7 @@ package wire
 
 import (
 	"encoding/binary"
+	"math/bits"
 
 	"github.com/fastpath-tcp/fastpath/stack/seq"
 )
@@ -82,6 +83,8 @@ const (
 	OptSACKPerm
 	OptTS
 	OptSACK
+	OptAccECN
+	OptFastOpen
 )
 
 // MaxWScale is the largest shift count; larger ones count as this (RFC 7323, 2.3).
@@ -94,6 +97,11 @@ type Options struct {
 	MSS           uint16
 	TSVal, TSEcr  uint32
 	Sack          [4]seq.Range // the first NSack
+	// ECNBytes are the counters of an AccECN option by IP-ECN codepoint, modulo 2^24; bit c of ECNSet says whether codepoint c is there.
+	ECNBytes [4]uint32
+	ECNSet   uint8
+	Cookie   [MaxCookie]byte // of TCP Fast Open, the first NCookie; none: the peer asks for one
+	NCookie  uint8
 }
 
 // Kinds and lengths of options.
@@ -105,6 +113,9 @@ const (
 	kindSACKPerm = 4
 	kindSACK     = 5
 	kindTS       = 8
+	kindFastOpen = 34
+	kindAccECN0  = 172
+	kindAccECN1  = 174
 )
 
 // tsAligned is how nearly every segment's options begin: NOP, NOP, timestamps (RFC 7323, appendix A).
@@ -114,7 +125,7 @@ const tsAligned = kindNOP<<24 | kindNOP<<16 | kindTS<<8 | 10
 // length. It returns false at an option whose length is 0 or 1 or reaches past the end; what was parsed before it stays
 // (RFC 9293, 3.1 and MUST-7).
 func ParseOptions(b []byte, o *Options) bool {
-	o.Set, o.NSack = 0, 0
+	o.Set, o.NSack, o.ECNSet, o.NCookie = 0, 0, 0, 0
 	if len(b) >= 12 && binary.BigEndian.Uint32(b) == tsAligned {
 		o.Set = OptTS
 		o.TSVal, o.TSEcr = binary.BigEndian.Uint32(b[4:]), binary.BigEndian.Uint32(b[8:])
@@ -162,8 +173,36 @@ func (o *Options) parse(b []byte) {
 			o.Sack[o.NSack] = seq.Range{Start: binary.BigEndian.Uint32(b), End: binary.BigEndian.Uint32(b[4:])}
 			o.NSack++
 		}
+	case b[0] == kindFastOpen && (len(b) == 2 || len(b) >= 2+MinCookie && len(b) <= 2+MaxCookie && len(b)%2 == 0):
+		o.Set |= OptFastOpen // RFC 7413, 4.1.1
+		o.NCookie = uint8(copy(o.Cookie[:], b[2:]))
+	case (b[0] == kindAccECN0 || b[0] == kindAccECN1) && len(b) <= 11 && len(b)%3 == 2:
+		o.Set |= OptAccECN // RFC 9768, 3.2.3
+		o.ECNSet = 0
+		for i := 0; 2+3*i < len(b); i++ {
+			c := accECNOrder[(b[0]-kindAccECN0)/2][i]
+			o.ECNBytes[c] = binary.BigEndian.Uint32(b[1+3*i:]) & 0xffffff
+			o.ECNSet |= 1 << c
+		}
 	}
 }
+
+// Codepoints of the IP-ECN field (RFC 3168, 5).
+const (
+	NotECT = 0
+	ECT1   = 1
+	ECT0   = 2
+	CE     = 3
+)
+
+// accECNOrder is the order of the counters in AccECN options of kind 172 and 174 (RFC 9768, table 5).
+var accECNOrder = [2][3]uint8{{ECT0, CE, ECT1}, {ECT1, CE, ECT0}}
+
+// MinCookie and MaxCookie bound the length of a Fast Open cookie (RFC 7413, 4.1.1).
+const (
+	MinCookie = 4
+	MaxCookie = 16
+)
 
 // The Put functions for options append to b; with enough capacity they allocate nothing. Each writes a multiple of 4 bytes.
 
@@ -196,8 +235,36 @@ func PutSACK(b []byte, blocks []seq.Range) []byte {
 	return b
 }
 
-// PutOptions appends all that is in o.Set, in the shortest aligned form: at most 20 bytes for the options of a SYN. SACK
-// blocks must fit beside the rest: 4, or 3 with timestamps (RFC 2018, 3).
+// MaxAccECN is the length of the longest AccECN option with its padding.
+const MaxAccECN = 12
+
+// PutAccECN appends an AccECN option with the first n of the counters in order 0 (ECT(0), CE, ECT(1)) or 1 (ECT(1), CE, ECT(0)), and
+// NOPs behind it: 4, 8, 8 or 12 bytes.
+func PutAccECN(b []byte, order uint8, n int, bytes *[4]uint32) []byte {
+	b = append(b, kindAccECN0+2*order, byte(2+3*n))
+	for _, c := range accECNOrder[order][:n] {
+		v := bytes[c]
+		b = append(b, byte(v>>16), byte(v>>8), byte(v))
+	}
+	return pad(b)
+}
+
+// PutFastOpen appends a Fast Open option, which asks for a cookie if cookie is empty, and NOPs behind it.
+func PutFastOpen(b, cookie []byte) []byte {
+	b = append(b, kindFastOpen, byte(2+len(cookie)))
+	return pad(append(b, cookie...))
+}
+
+func pad(b []byte) []byte {
+	for len(b)%4 != 0 {
+		b = append(b, kindNOP)
+	}
+	return b
+}
+
+// PutOptions appends all that is in o.Set, in the shortest aligned form: at most 20 bytes for the options of a SYN without those of
+// Fast Open and AccECN. SACK blocks must fit beside the rest: 4, or 3 with timestamps (RFC 2018, 3). AccECN counters go in order 0, so
+// that ECNSet must begin with ECT(0), then CE.
 func PutOptions(b []byte, o *Options) []byte {
 	if o.Set&OptMSS != 0 {
 		b = PutMSS(b, o.MSS)
@@ -213,6 +280,12 @@ func PutOptions(b []byte, o *Options) []byte {
 	}
 	if o.Set&OptWScale != 0 {
 		b = PutWScale(b, o.WScale)
+	}
+	if o.Set&OptFastOpen != 0 {
+		b = PutFastOpen(b, o.Cookie[:o.NCookie])
+	}
+	if o.Set&OptAccECN != 0 {
+		b = PutAccECN(b, 0, bits.OnesCount8(o.ECNSet), &o.ECNBytes)
 	}
 	if o.Set&OptSACK != 0 {
 		b = PutSACK(b, o.Sack[:o.NSack])
