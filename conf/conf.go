@@ -115,6 +115,7 @@ type TCP struct {
 	MaxRTO            Duration  `toml:"max_rto"`
 	SYNRetries        int       `toml:"syn_retries"`
 	SYNCookies        string    `toml:"syn_cookies" one:"overflow off always"`
+	ECN               string    `toml:"ecn" one:"off passive on accecn"`
 	Retries           int       `toml:"retries"` // consecutive retransmission timeouts before a connection is given up
 	KeepAlive         bool      `toml:"keepalive"`
 	KeepAliveIdle     Duration  `toml:"keepalive_idle"`
@@ -274,7 +275,7 @@ func Default() *Config {
 		TCP: TCP{ // Linux 6.12's figures, but for the largest buffers
 			SendBuffer: 512 * MiB, ReceiveBuffer: 512 * MiB, ReceiveStart: 64 * KiB, MinPathMTU: 552, PathProbing: ProbeBlackHole, InitialWindow: 10,
 			DelayedACK: Duration(40 * time.Millisecond), MinRTO: Duration(200 * time.Millisecond), MaxRTO: Duration(120 * time.Second),
-			SYNRetries: 7, SYNCookies: "overflow", Retries: 15,
+			SYNRetries: 7, SYNCookies: "overflow", ECN: "passive", Retries: 15,
 			KeepAliveIdle: Duration(2 * time.Hour), KeepAliveInterval: Duration(75 * time.Second), KeepAliveProbes: 9,
 			TimeWait: Duration(time.Minute), FinWait: Duration(time.Minute), Backlog: 1024,
 			Ports: PortRange{Min: 32768, Max: 60999}, SACK: true, Timestamps: true, WindowScaling: true,

@@ -42,7 +42,7 @@ const (
 	FlagEnter                          // recovery (CA Recovery, CWR or Loss) was entered in this batch
 	FlagExit                           // recovery was left in this batch
 	FlagUndo                           // the last reduction was spurious: restore
-	FlagECE                            // the peer echoes congestion marks; never set yet, ECN is not negotiated
+	FlagECE                            // the peer echoes congestion marks (ECN)
 	FlagSacked                         // some data is SACKed above the cumulative acknowledgement
 	FlagNoSACK                         // the peer does not do SACK
 	FlagPaced                          // the flow is paced
@@ -68,7 +68,7 @@ type Sample struct {
 	MSS            uint32        // payload bytes of a full segment
 	Acked          uint32        // bytes newly delivered (cumulatively or selectively)
 	Lost           uint32        // bytes newly marked lost
-	Marked         uint32        // bytes newly acknowledged with an ECN echo; 0 yet, as FlagECE
+	Marked         uint32        // bytes newly acknowledged with an ECN echo; with AccECN those that were marked, as far as the peer tells
 	LostSinceSend  uint32        // bytes marked lost between the sending of the sampled packet and now
 	InFlight       uint32        // bytes in flight after this batch
 	PriorInFlight  uint32        // bytes in flight before this batch

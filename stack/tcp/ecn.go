@@ -422,10 +422,10 @@ func (x *ecnState) report(s *cong.Sample) (entered bool) {
 	return entered
 }
 
-// cwrOver reports whether a reduction without loss has ended: what was in flight then is acknowledged, and with classic ECN something
-// beyond, so that CWR has reached the peer and it no longer echoes (as Linux does).
+// cwrOver reports whether a reduction without loss has ended: what was in flight then is acknowledged, and with ECN something beyond, so
+// that marks on what was sent before it do not count again (as Linux does).
 func (c *Conn) cwrOver() bool {
-	if c.ecn != nil && c.ecn.mode == ecnClassic {
+	if c.ecn != nil {
 		return seq.After(c.sndUna, c.cwrEnd)
 	}
 	return seq.AfterEq(c.sndUna, c.cwrEnd)

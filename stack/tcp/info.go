@@ -26,6 +26,9 @@ type Info struct {
 	CongAux                        [3]uint64
 	SndScale, RcvScale             uint8
 	Timestamps, SACK               bool
+	ECN, AccECN                    bool   // ECN is in use; as AccECN
+	ECNSeen                        bool   // the peer has sent data as ECN-capable
+	CEIn, CEOut                    uint32 // AccECN: segments with a congestion mark that came; that the peer reports
 	RTO, RTT, RTTVar, MinRTT       time.Duration
 	MSS, PeerMSS, RcvMSS           uint32
 	Cwnd, Ssthresh, InFlight       uint32 // bytes; Ssthresh is cong.InfiniteSsthresh before the first reduction
@@ -66,6 +69,9 @@ func (e *Engine) Info(c *Conn) Info {
 		DeliveryAppLimited: c.stat.rateAppLimited, AppLimited: c.appLimited != 0,
 		Lost: c.out.log.lost, Sacked: c.out.log.sacked, Unacked: (c.sndNxt - c.sndUna + c.mss - 1) / max(c.mss, 1), Backoff: c.stat.backoff, Counts: c.count, CongAux: c.aux,
 		Age: e.now.Sub(c.openedAt), LastSend: e.now.Sub(c.lastSend), LastRecv: e.now.Sub(c.lastData),
+	}
+	if x := c.ecn; x != nil {
+		i.ECN, i.AccECN, i.ECNSeen, i.CEIn, i.CEOut = x.mode != ecnNone, x.mode == ecnAccurate, x.seen, x.rCE, x.sCE
 	}
 	if c.state.synchronized() {
 		i.BytesSent = min(c.off(c.sndNxt), c.snd.Tail()) + c.count.BytesRetrans

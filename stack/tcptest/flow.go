@@ -112,7 +112,18 @@ func (f *Flow) Build(text string) []byte {
 	if s.hasAck {
 		t.Ack = f.IRS + s.ack
 	}
-	return f.Frame(&t, wire.PutOptions(nil, &o), s.seq-1, s.n)
+	off := s.seq - 1
+	if s.flags&wire.SYN != 0 {
+		off++
+	}
+	b := f.Frame(&t, wire.PutOptions(nil, &o), off, s.n)
+	if s.ecn > 0 {
+		ip := b[wire.EthLen : wire.EthLen+wire.IPv4Len]
+		ip[1] = byte(s.ecn)
+		ip[10], ip[11] = 0, 0
+		binary.BigEndian.PutUint16(ip[10:], wire.Fold(wire.Sum(ip, 0)))
+	}
+	return b
 }
 
 // Frame makes the frame of a segment with any header and options; its n bytes of payload are those at offset off of the stream.
@@ -198,7 +209,11 @@ func (f *Flow) next(text string) wire.TCP {
 		f.p.T.Fatalf("at %v: got %s of ports %d > %d, want %s", f.p.since(fr.At), f.p.describe(fr.Data), t.SrcPort, t.DstPort, text)
 	}
 	f.learn(&t, &o)
-	if bad := f.differs(&want, &t, &o); bad != "" {
+	bad := f.differs(&want, &t, &o)
+	if got := int(fr.Data[wire.EthLen+1] & 3); bad == "" && want.ecn >= 0 && got != want.ecn { // Parse has seen an IPv4 packet
+		bad = ecnNames[got]
+	}
+	if bad != "" {
 		f.p.T.Fatalf("at %v: got %s, want %s: %s", f.p.since(fr.At), f.describe(&t, &o), text, bad)
 	}
 	return t
@@ -227,8 +242,12 @@ func (f *Flow) differs(want *segment, t *wire.TCP, o *wire.Options) string {
 	case want.win >= 0 && int(t.Window) != want.win:
 		return fmt.Sprintf("win %d", t.Window)
 	}
+	first := t.Seq - f.irs() - 1
+	if t.Flags&wire.SYN != 0 {
+		first++
+	}
 	for i, b := range t.Payload {
-		if off := uint64(uint32(t.Seq-f.irs()-1)) + uint64(i); b != Byte(off) {
+		if off := uint64(first) + uint64(i); b != Byte(off) {
 			return fmt.Sprintf("payload at offset %d is wrong", off)
 		}
 	}

@@ -1,6 +1,7 @@
 package tcptest
 
 import (
+	"encoding/hex"
 	"fmt"
 	"slices"
 	"strconv"
@@ -23,12 +24,16 @@ type segment struct {
 	anyVal  bool // ts * in place of a value
 	anyEcr  bool
 	urgent  uint16
+	ecn     int // IP-ECN field; -1: not said
 }
+
+// ecnNames are the values of the IP-ECN field as scripts write them.
+var ecnNames = [4]string{wire.NotECT: "[noecn]", wire.ECT1: "[ect1]", wire.ECT0: "[ect0]", wire.CE: "[ce]"}
 
 var flagLetters = []struct {
 	c byte
 	f uint16
-}{{'F', wire.FIN}, {'S', wire.SYN}, {'R', wire.RST}, {'P', wire.PSH}, {'.', wire.ACK}, {'U', wire.URG}, {'E', wire.ECE}, {'W', wire.CWR}}
+}{{'F', wire.FIN}, {'S', wire.SYN}, {'R', wire.RST}, {'P', wire.PSH}, {'.', wire.ACK}, {'U', wire.URG}, {'E', wire.ECE}, {'W', wire.CWR}, {'A', wire.AE}}
 
 func flagString(f uint16) string {
 	var b strings.Builder
@@ -43,9 +48,14 @@ func flagString(f uint16) string {
 	return b.String()
 }
 
-// parse reads "FLAGS first:end(len) [ack N] [win N] [<options>]". "-" stands for no flags.
+// parse reads "[IP-ECN] FLAGS first:end(len) [ack N] [win N] [<options>]". "-" stands for no flags.
 func parse(text string) (s segment, err error) {
-	s.win = -1
+	s.win, s.ecn = -1, -1
+	for i, name := range ecnNames {
+		if rest, ok := strings.CutPrefix(text, name); ok {
+			s.ecn, text = i, rest
+		}
+	}
 	line, opts, found := strings.Cut(text, "<")
 	if found {
 		s.hasOpts = true
@@ -127,6 +137,21 @@ func (s *segment) parseOptions(text string) error {
 			s.opts.TSVal, s.opts.TSEcr = num(1), num(2)
 			s.anyVal = len(f) < 2 || f[1] == "*"
 			s.anyEcr = len(f) < 3 || f[2] == "*"
+		case "FO":
+			s.opts.Set |= wire.OptFastOpen
+			if len(f) > 1 {
+				b, err := hex.DecodeString(f[1])
+				if err != nil {
+					return fmt.Errorf("bad cookie %q", f[1])
+				}
+				s.opts.NCookie = uint8(copy(s.opts.Cookie[:], b))
+			}
+		case "accecn": // bytes of ECT(0), CE and ECT(1)
+			s.opts.Set |= wire.OptAccECN
+			for i, c := range []int{wire.ECT0, wire.CE, wire.ECT1}[:len(f)-1] {
+				s.opts.ECNSet |= 1 << c
+				s.opts.ECNBytes[c] = num(1 + i)
+			}
 		case "sack":
 			s.opts.Set |= wire.OptSACK
 			for _, b := range f[1:] {
@@ -158,6 +183,18 @@ func optionString(o *wire.Options, base uint32) string {
 	}
 	if o.Set&wire.OptWScale != 0 {
 		s = append(s, fmt.Sprintf("ws %d", o.WScale))
+	}
+	if o.Set&wire.OptFastOpen != 0 {
+		s = append(s, strings.TrimSpace(fmt.Sprintf("FO %x", o.Cookie[:o.NCookie])))
+	}
+	if o.Set&wire.OptAccECN != 0 {
+		a := "accecn"
+		for _, c := range []int{wire.ECT0, wire.CE, wire.ECT1} {
+			if o.ECNSet&(1<<c) != 0 {
+				a += fmt.Sprintf(" %d", o.ECNBytes[c])
+			}
+		}
+		s = append(s, a)
 	}
 	if o.Set&wire.OptSACK != 0 {
 		b := "sack"

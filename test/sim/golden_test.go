@@ -105,6 +105,29 @@ func TestScenarios(t *testing.T) {
 	}
 }
 
+// TestMarks: with ECN, classic or accurate, a queue that marks keeps flows from filling it: nothing is lost, nothing is sent again, the
+// link is used, and delays stay far below a full queue's 80 ms.
+func TestMarks(t *testing.T) {
+	for _, name := range []string{"ecn", "accecn"} {
+		for _, cc := range []string{"cubic", "reno"} {
+			t.Run(name+"/"+cc, func(t *testing.T) {
+				t.Parallel()
+				s := load(t, name)
+				if err := s.Override(plugins.Cong, Use{Use: cc}); err != nil {
+					t.Fatal(err)
+				}
+				r := run(t, s, Options{})
+				plausible(t, r)
+				f, l := &r.Report.Flows[0], &r.Report.Links[0]
+				if l.Marked == 0 || f.Dropped != 0 || f.Retransmits != 0 || l.UtilPerMille < 930 || f.RTT.P95NS > 45e6 {
+					t.Errorf("%d marked, %d dropped, %d sent again, used to %d/1000, RTT up to %d", l.Marked, f.Dropped, f.Retransmits, l.UtilPerMille, f.RTT.P95NS)
+				}
+				golden(t, name+"."+cc, r)
+			})
+		}
+	}
+}
+
 // TestSwap: a swap takes effect, loses nothing, and the flow goes on.
 func TestSwap(t *testing.T) {
 	r := run(t, load(t, "swap"), Options{})

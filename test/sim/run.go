@@ -166,7 +166,8 @@ func (h *Host) stack() (c stack.Config) {
 		u := h.use(k)
 		c.Modules[k] = stack.ModuleConfig{Name: u.Use, Params: u.Params}
 	}
-	c.TCP = tcp.Config{RecvBuffer: int(h.RecvBuffer), SendBuffer: int(h.SendBuffer), InitialWindow: h.InitialWindow, DelAck: h.DelAck.D()}
+	ecn := map[string]tcp.ECN{"": tcp.ECNDefault, "off": tcp.ECNOff, "passive": tcp.ECNPassive, "on": tcp.ECNOn, "accecn": tcp.ECNAccurate}
+	c.TCP = tcp.Config{ECN: ecn[h.ECN], RecvBuffer: int(h.RecvBuffer), SendBuffer: int(h.SendBuffer), InitialWindow: h.InitialWindow, DelAck: h.DelAck.D()}
 	return c
 }
 

@@ -49,6 +49,7 @@ type Host struct {
 	SendBuffer    conf.Size     `toml:"send_buffer"` // what it may grow to; default 512 MiB
 	InitialWindow int           `toml:"initial_window"`
 	DelAck        conf.Duration `toml:"delayed_ack"`
+	ECN           string        `toml:"ecn" one:"off passive on accecn"` // default passive
 }
 
 // Use names a built-in module and its parameters.

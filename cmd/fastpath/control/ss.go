@@ -94,6 +94,8 @@ type Conn struct {
 	Timestamps bool  `json:"timestamps"` // options in use
 	SACK       bool  `json:"sack"`
 	ECN        bool  `json:"ecn"`
+	AccECN     bool  `json:"accecn"`   // ... with accurate feedback
+	ECNSeen    bool  `json:"ecn_seen"` // the peer has sent data as ECN-capable
 	WScale     bool  `json:"wscale"`
 	SndWScale  uint8 `json:"snd_wscale"` // shift of the windows that the peer announces
 	RcvWScale  uint8 `json:"rcv_wscale"` // shift of ours

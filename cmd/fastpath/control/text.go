@@ -74,6 +74,7 @@ func (c *Conn) Details() string {
 	d.flag("ts", c.Timestamps)
 	d.flag("sack", c.SACK)
 	d.flag("ecn", c.ECN)
+	d.flag("ecnseen", c.ECNSeen)
 	d.flag(c.Cong, c.Cong != "")
 	if c.WScale {
 		d.add("wscale:%d,%d", c.SndWScale, c.RcvWScale)

@@ -99,9 +99,12 @@ func tcpConfig(c *conf.TCP, mtu int) tcp.Config {
 		RetransTimeout: retransTimeout(c.Retries, c.MinRTO.D(), c.MaxRTO.D()),
 		KeepaliveIdle:  c.KeepAliveIdle.D(), KeepaliveEvery: c.KeepAliveInterval.D(), KeepaliveCount: c.KeepAliveProbes,
 		PortLow: c.Ports.Min, PortHigh: c.Ports.Max, NoSACK: !c.SACK, NoTimestamps: !c.Timestamps, NoWScale: !c.WindowScaling,
-		SynCookies: synCookies[c.SYNCookies],
+		SynCookies: synCookies[c.SYNCookies], ECN: ecnModes[c.ECN],
 	}
 }
+
+// ecnModes are the values of tcp.ecn.
+var ecnModes = map[string]tcp.ECN{"off": tcp.ECNOff, "passive": tcp.ECNPassive, "on": tcp.ECNOn, "accecn": tcp.ECNAccurate}
 
 // synCookies are the values of tcp.syn_cookies.
 var synCookies = map[string]tcp.SynCookies{"overflow": tcp.CookiesOverflow, "off": tcp.CookiesOff, "always": tcp.CookiesAlways}
