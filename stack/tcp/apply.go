@@ -179,7 +179,7 @@ func (e *Engine) status(c *Conn, m *rtx.Command) {
 		exit = exit || c.ca < cong.CARecovery
 	}
 	e.recoveryFlags(c, m)
-	if c.ecn != nil && c.ecn.hit && m.NewlyAcked > 0 && c.caState() < cong.CACWR {
+	if c.ecn() != nil && c.ecn().hit && m.NewlyAcked > 0 && c.caState() < cong.CACWR {
 		e.enterCWR(c, m)
 	}
 	const news = rtx.FlagEnter | rtx.FlagExit | rtx.FlagUndo | rtx.FlagTimeout | rtx.FlagTLPLoss
@@ -213,8 +213,8 @@ func (e *Engine) recoveryFlags(c *Conn, m *rtx.Command) {
 	if m.Flags&rtx.FlagUndo != 0 {
 		e.Stats.Undos++
 		c.stopReducing()
-		if c.ecn != nil {
-			c.ecn.cwr = false // there was no reduction to tell of
+		if c.ecn() != nil {
+			c.ecn().cwr = false // there was no reduction to tell of
 		}
 	}
 	if m.Flags&rtx.FlagExit != 0 || !c.cwr && c.ca < cong.CARecovery {
@@ -261,7 +261,7 @@ func (e *Engine) ackSample(c *Conn, m *rtx.Command, exit bool) {
 		c.tellCWR = false
 		s.Flags |= cong.FlagEnter
 	}
-	entered := c.ecn != nil && c.ecn.hit && m.NewlyAcked > 0 && c.ecn.report(s)
+	entered := c.ecn() != nil && c.ecn().hit && m.NewlyAcked > 0 && c.ecn().report(s)
 	if m.Flags&(rtx.FlagEnter|rtx.FlagTimeout|rtx.FlagUndo|rtx.FlagTLPLoss) != 0 || entered {
 		c.setBarrier(s.ID)
 	}

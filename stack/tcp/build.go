@@ -112,7 +112,7 @@ func (e *Engine) emit(c *Conn, sq uint32, flags uint16, off uint64, n uint32) bo
 		}
 	}
 	tos := uint8(0)
-	if c.ecn != nil {
+	if c.ecn() != nil {
 		flags, opts, tos = c.ecnOutput(sq, flags, n, opts)
 	}
 	tcpLen := wire.TCPLen + len(opts) + int(n)

@@ -150,7 +150,6 @@ type Conn struct {
 
 	due [numTimers]plugins.Time
 
-	ecn      *ecnState // nil without ECN
 	listener *Listener
 	neigh    neigh.Ref
 
@@ -170,6 +169,7 @@ type Conn struct {
 
 // extra is what few connections need.
 type extra struct {
+	ecn                        *ecnState     // nil without ECN
 	rwndLimited, sndbufLimited time.Duration // see chrono
 	path                       *path         // nil: the interface's MTU, as far as is known
 }

@@ -102,16 +102,30 @@ func newECN(mode uint8) *ecnState {
 	return x
 }
 
+// ecn is the connection's state of ECN; nil without.
+func (c *Conn) ecn() *ecnState {
+	if c.x == nil {
+		return nil
+	}
+	return c.x.ecn
+}
+
+func (c *Conn) noECN() {
+	if c.x != nil {
+		c.x.ecn = nil
+	}
+}
+
 // askECN makes the SYN of an active open ask for ECN, unless that made the peer silent lately.
 func (e *Engine) askECN(c *Conn, m ECN) {
-	c.ecn = nil
+	c.noECN()
 	if m != ECNOn && m != ECNAccurate || e.ecnHoles.has(&c.Tuple, e.now) {
 		return
 	}
-	c.ecn = newECN(ecnNone)
-	c.ecn.asked = ecnClassic
+	c.more().ecn = newECN(ecnNone)
+	c.ecn().asked = ecnClassic
 	if m == ECNAccurate {
-		c.ecn.asked = ecnAccurate
+		c.ecn().asked = ecnAccurate
 	}
 }
 
@@ -131,7 +145,7 @@ func (x *ecnState) synFlags(tries uint8) uint16 {
 
 // gotSynAck concludes what an active open negotiated.
 func (e *Engine) gotSynAck(c *Conn, t *wire.TCP, o *wire.Options) {
-	x := c.ecn
+	x := c.ecn()
 	if x == nil {
 		return
 	}
@@ -162,7 +176,7 @@ func (e *Engine) gotSynAck(c *Conn, t *wire.TCP, o *wire.Options) {
 	x.asked = ecnNone
 	x.options = o.Set&wire.OptAccECN != 0
 	if x.mode == ecnNone {
-		c.ecn = nil
+		c.noECN()
 		return
 	}
 	e.countECN(x)
@@ -170,7 +184,7 @@ func (e *Engine) gotSynAck(c *Conn, t *wire.TCP, o *wire.Options) {
 
 // gotSyn concludes what a simultaneous open negotiated: both ends answer as servers do.
 func (e *Engine) gotSyn(c *Conn, t *wire.TCP) {
-	x := c.ecn
+	x := c.ecn()
 	if x == nil {
 		return
 	}
@@ -179,7 +193,7 @@ func (e *Engine) gotSyn(c *Conn, t *wire.TCP) {
 		m = ECNAccurate
 	}
 	if x.mode = m.takeUp(t.Flags); x.mode == ecnNone || x.plain {
-		c.ecn = nil
+		c.noECN()
 		return
 	}
 	x.asked, x.last, x.passive = ecnNone, e.ipECN, true
@@ -209,7 +223,7 @@ func (e *Engine) countECN(x *ecnState) {
 // ecnInput takes what an acceptable segment says about marks: its IP-ECN field about what it met, its flags about what ours met. It
 // comes before the acknowledgement is processed.
 func (e *Engine) ecnInput(c *Conn, t *wire.TCP, o *wire.Options) {
-	x := c.ecn
+	x := c.ecn()
 	n := uint32(len(t.Payload))
 	if e.ipECN == wire.CE {
 		e.Stats.CEIn++
@@ -239,7 +253,7 @@ func (e *Engine) ecnInput(c *Conn, t *wire.TCP, o *wire.Options) {
 
 // classicInput is RFC 3168, 6.1.
 func (e *Engine) classicInput(c *Conn, t *wire.TCP, n, acked uint32) {
-	x := c.ecn
+	x := c.ecn()
 	if t.Flags&wire.CWR != 0 { // the peer has reduced its window, which may be small: it should not have to wait
 		x.echo = false
 		c.ackNow = c.ackNow || n > 0
@@ -262,7 +276,7 @@ func (e *Engine) classicInput(c *Conn, t *wire.TCP, n, acked uint32) {
 // while they go on, every second one (RFC 9768, 3.2.2.5.1), and never more than six with one acknowledgement, so that the three bits
 // of the ACE field are enough.
 func (e *Engine) accurateMarks(c *Conn, n uint32) {
-	x := c.ecn
+	x := c.ecn()
 	x.rBytes[e.ipECN] += n
 	ce := e.ipECN == wire.CE
 	if n > 0 && ce != (x.last == wire.CE) {
@@ -313,7 +327,7 @@ func (x *ecnState) firstSegment(t *wire.TCP, n uint32) {
 // segments are acknowledged at once it may have gone round, and the safe assumption is that it has (RFC 9768, A.2.1), unless the
 // bytes in the option say otherwise.
 func (e *Engine) accurateFeedback(c *Conn, t *wire.TCP, o *wire.Options, acked uint32) {
-	x := c.ecn
+	x := c.ecn()
 	var bytes uint32
 	valid := o.Set&wire.OptAccECN != 0 && o.ECNSet&(1<<wire.CE) != 0
 	if valid {
@@ -348,8 +362,8 @@ func (e *Engine) accurateFeedback(c *Conn, t *wire.TCP, o *wire.Options, acked u
 // ecnOutput adds ECN's part to a segment with n bytes of payload: flags, an AccECN option, and the IP-ECN field. New data is ECT(0);
 // acknowledgements, retransmissions and probes are not (RFC 3168, 6.1.4 to 6.1.6).
 func (c *Conn) ecnOutput(sq uint32, flags uint16, n uint32, opts []byte) (uint16, []byte, uint8) {
-	x := c.ecn
-	fresh := n > 0 && sq == c.sndNxt
+	x := c.ecn()
+	fresh := n > 0 && seq.AfterEq(sq, c.sndNxt)
 	tos := uint8(wire.NotECT)
 	if fresh && x.ect {
 		tos = wire.ECT0
@@ -393,8 +407,8 @@ func (c *Conn) tsBytes() int {
 
 // reduced notes that the window was reduced, for whatever reason: classic ECN tells the peer (RFC 3168, 6.1.2).
 func (c *Conn) reduced() {
-	if c.ecn != nil && c.ecn.mode == ecnClassic {
-		c.ecn.cwr = true
+	if c.ecn() != nil && c.ecn().mode == ecnClassic {
+		c.ecn().cwr = true
 	}
 }
 
@@ -402,7 +416,7 @@ func (c *Conn) reduced() {
 // control, and ours react to marks as to a loss).
 func (e *Engine) enterCWR(c *Conn, m *rtx.Command) {
 	e.Stats.EcnReductions++
-	c.ecn.entered = true
+	c.ecn().entered = true
 	c.cwr, c.cwrEnd = true, c.sndNxt
 	c.reduce(m.NewlyAcked)
 	if c.out.prr.on {
@@ -425,7 +439,7 @@ func (x *ecnState) report(s *cong.Sample) (entered bool) {
 // cwrOver reports whether a reduction without loss has ended: what was in flight then is acknowledged, and with ECN something beyond, so
 // that marks on what was sent before it do not count again (as Linux does).
 func (c *Conn) cwrOver() bool {
-	if c.ecn != nil {
+	if c.ecn() != nil {
 		return seq.After(c.sndUna, c.cwrEnd)
 	}
 	return seq.AfterEq(c.sndUna, c.cwrEnd)
@@ -434,7 +448,7 @@ func (c *Conn) cwrOver() bool {
 // answerAgain makes the next bare acknowledgement what the handshake's last one was, since the peer's SYN-ACK has come again
 // (RFC 9768, 3.2.2.1).
 func (e *Engine) answerAgain(c *Conn, t *wire.TCP) {
-	if x := c.ecn; x != nil && x.mode == ecnAccurate && !x.passive && t.Flags&wire.ACK != 0 && t.Seq == c.irs {
+	if x := c.ecn(); x != nil && x.mode == ecnAccurate && !x.passive && t.Flags&wire.ACK != 0 && t.Seq == c.irs {
 		x.answer = uint8(synEcho[e.ipECN])
 	}
 }

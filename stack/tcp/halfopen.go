@@ -271,9 +271,9 @@ func (e *Engine) received(c *Conn, l *Listener, s *synInfo, iss uint32) {
 	c.iss, c.sndUna, c.sndNxt = iss, iss, iss+1
 	e.learnSYN(c, s)
 	if s.ecn != ecnNone {
-		c.ecn = newECN(s.ecn)
-		c.ecn.passive, c.ecn.ect = true, !s.noECT
-		e.countECN(c.ecn)
+		c.more().ecn = newECN(s.ecn)
+		c.ecn().passive, c.ecn().ect = true, !s.noECT
+		e.countECN(c.ecn())
 	}
 	if l != nil && l.setup != nil { // after the window that the SYN-ACK has told
 		e.setUp(c, l.setup)

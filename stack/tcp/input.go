@@ -160,7 +160,7 @@ func (e *Engine) ack(c *Conn, t *wire.TCP, o *wire.Options) bool {
 		e.challenge(c)
 		return false
 	}
-	if c.ecn != nil {
+	if c.ecn() != nil {
 		e.ecnInput(c, t, o)
 	}
 	if o.Set&wire.OptTS != 0 && c.tsOK && seq.BeforeEq(t.Seq, c.lastAckSent) && !e.paws(c, o) {

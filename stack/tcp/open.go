@@ -189,7 +189,7 @@ func (e *Engine) sendHandshake(c *Conn) sendResult {
 	if passive {
 		flags, ack = wire.SYN|wire.ACK, c.rcvNxt
 	}
-	if x := c.ecn; x != nil && !passive {
+	if x := c.ecn(); x != nil && !passive {
 		flags |= x.synFlags(c.synRetries)
 	} else if x != nil { // a simultaneous open
 		flags |= synAckFlags(x.mode, x.last)
