@@ -63,7 +63,7 @@ func (s *Stack) addresses(seed uint64) error {
 	a.settled, a.warned = make(chan struct{}), map[netip.Addr]bool{}
 	close(a.settled)
 	a.ipv6 = s.cfg.SLAAC || slices.ContainsFunc(s.cfg.Addrs, func(p netip.Prefix) bool { return p.Addr().Is6() })
-	if len(s.cfg.Addrs) == 0 && !s.cfg.SLAAC {
+	if len(s.cfg.Addrs) == 0 && !s.cfg.SLAAC && !s.cfg.Dynamic {
 		return errors.New("stack: no addresses")
 	}
 	if a.ipv6 {

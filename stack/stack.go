@@ -60,10 +60,11 @@ var defaultModules = [plugins.NumKinds]string{plugins.Rtx: "btree", plugins.Pace
 // Config describes a stack.
 type Config struct {
 	Port    pmd.Port
-	Addrs   []netip.Prefix // addresses of the interface with the length of their network; at least one without SLAAC
+	Addrs   []netip.Prefix // addresses of the interface with the length of their network; at least one without SLAAC and Dynamic
 	Gateway netip.Addr     // default route of its family; none if not valid
 	// IPv6: there is a link-local address if Addrs has an address of IPv6, or with SLAAC.
 	Gateway6     netip.Addr // default route of IPv6, which may be link-local; none if not valid
+	Dynamic      bool       // there may be no address yet: AddAddr or Readdress, which a DHCP client calls, give some
 	SLAAC        bool       // follow router advertisements (RFC 4861, 6.3; RFC 4862)
 	DADTransmits int        // how often an address is asked for before it is used; default 1, negative: used at once
 	// Secret goes into the identifiers of link-local and SLAAC addresses (RFC 7217): with the same one they are the same after every

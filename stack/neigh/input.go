@@ -42,6 +42,7 @@ func (c *Cache) Input(now plugins.Time, a *wire.ARP) (out Output, send bool, rea
 		out, send = c.conflict(now, l)
 		return out, send, ready
 	}
+	c.heardProbed(wire.AddrFrom4(a.SPA), wire.AddrFrom4(a.TPA), probe && a.Op == wire.ARPRequest)
 	mine := c.local(wire.AddrFrom4(a.TPA)) != nil
 	if !probe {
 		ready = c.learn(now, a, wire.AddrFrom4(a.SPA), mine)

@@ -122,6 +122,7 @@ type Cache struct {
 	hand    uint32 // where the search for a victim goes on
 	locals  []local
 	failed  []wire.Addr
+	probe   probe
 	rng     *rand.Rand
 	stats   Stats
 }
@@ -139,6 +140,7 @@ func New(cfg Config, now plugins.Time) *Cache {
 		index:   make(map[wire.Addr]uint32),
 		entries: make([]entry, 1),
 		wheel:   timer.New(now),
+		probe:   probe{due: plugins.Never},
 		rng:     rand.New(rand.NewPCG(cfg.Seed, 0x6e65696768)),
 	}
 }

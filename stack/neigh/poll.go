@@ -11,7 +11,7 @@ import (
 
 // Deadline is the next time at which Poll has work; Never if there is none.
 func (c *Cache) Deadline() plugins.Time {
-	t := c.wheel.Next()
+	t := min(c.wheel.Next(), c.probe.due)
 	for i := range c.locals {
 		t = min(t, c.locals[i].due)
 	}
@@ -33,6 +33,7 @@ func (c *Cache) Poll(now plugins.Time, out []Output) (n int, failed *pmd.Buf) {
 			}
 		}
 	}
+	n += c.pollProbe(now, out[n:])
 	c.failed = c.failed[:0]
 	c.due = c.wheel.Advance(now, c.due[:0])
 	for _, i := range c.due {

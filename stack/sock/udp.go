@@ -279,6 +279,28 @@ func (c *UDPConn) write(p []byte, to netip.AddrPort, call string) (int, error) {
 	return len(p), nil
 }
 
+// Flush waits until the datagrams that were written have left, as writing does: to the write deadline at most.
+func (c *UDPConn) Flush() error {
+	c.wmu.Lock()
+	defer c.wmu.Unlock()
+	for armed := false; ; {
+		err := c.usable(&c.ep.WrDeadline)
+		if err == nil {
+			err = c.ep.Sent()
+		}
+		if err != udp.ErrWouldBlock {
+			if armed {
+				c.ep.Wr.Disarm()
+			}
+			if err != nil {
+				err = c.opError("write", "", c.RemoteAddr(), err)
+			}
+			return err
+		}
+		armed = c.await(armed, &c.ep.Wr, &c.ep.WrDeadline, &c.postedWr)
+	}
+}
+
 // usable returns the error of a call that may not wait: closed, or past its deadline.
 func (c *UDPConn) usable(deadline *atomic.Int64) error {
 	if c.closed.Load() {

@@ -317,6 +317,26 @@ func (e *Engine) AbortAll() {
 	e.outs.close()
 }
 
+// AbortLocal ends all that uses a local address which is ours no more. Nothing is sent, since it could not be sent from there.
+func (e *Engine) AbortLocal(addr wire.Addr) {
+	for i := range e.slots {
+		switch en := &e.slots[i]; {
+		case en.conn != nil:
+			if en.conn.Tuple.Local == addr {
+				e.destroy(en.conn, Aborted)
+			}
+		case en.half != nil:
+			if en.half.tuple.Local == addr {
+				e.dropHalf(uint32(i))
+			}
+		case en.tw != nil:
+			if en.tw.tuple.Local == addr {
+				e.dropTimeWait(uint32(i))
+			}
+		}
+	}
+}
+
 // retryOutput is when output that found no buffer looks again: nobody tells the worker of buffers that come back.
 const retryOutput = 100 * time.Microsecond
 

@@ -210,6 +210,17 @@ func (ep *Endpoint) TryWrite(p []byte, to netip.AddrPort) error {
 	return nil
 }
 
+// Sent returns ErrWouldBlock while datagrams wait to be sent, and nil when there are none.
+func (ep *Endpoint) Sent() error {
+	switch {
+	case ep.down.Load():
+		return net.ErrClosed
+	case ep.tx.bytes.Load() > 0:
+		return ErrWouldBlock
+	}
+	return nil
+}
+
 // DeadlineChanged tells the worker about deadlines, so that it wakes who waits.
 func (ep *Endpoint) DeadlineChanged() { ep.eng.mail.push(ep) }
 
