@@ -159,6 +159,19 @@ func (t *Table) Lookup(dst wire.Addr) (index int, nextHop wire.Addr, ok bool) {
 	return 0, wire.Addr{}, false
 }
 
+// Match returns the prefix length, of dst's own IP version, and the metric of the route that Lookup takes.
+func (t *Table) Match(dst wire.Addr) (bits, metric int, ok bool) {
+	for i := range t.routes {
+		if r := &t.routes[i]; r.contains(&dst) {
+			if bits = r.bits; dst.Is4() {
+				bits -= 96
+			}
+			return bits, r.metric, true
+		}
+	}
+	return 0, 0, false
+}
+
 // Local reports whether a is an address of this host that packets may come to, and of which interface.
 func (t *Table) Local(a wire.Addr) (index int, ok bool) {
 	for i := range t.addrs {
