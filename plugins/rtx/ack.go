@@ -37,10 +37,14 @@ func (m *module) ack(f *flow, b *batch, ev *Event) {
 	if ev.MSS != 0 {
 		f.mss = ev.MSS
 	}
-	if f.q == nil {
-		return // nothing is outstanding, so that it acknowledges nothing
-	}
 	a := ackState{now: ev.Time, echo: ev.Echo, minRTT: plugins.Time(f.minRTT.get()), dup: ev.Flags&FlagDup != 0}
+	if f.q == nil { // nothing is outstanding, so that it acknowledges nothing; it may say that a probe was not needed
+		if !ev.DSack.Empty() {
+			m.duplicate(f, &a, ev.DSack)
+			m.probeAcked(f, b, &a)
+		}
+		return
+	}
 	una := seq.Min(seq.Max(ev.Seq, f.una), f.nxt)
 	if una != f.una {
 		m.cumulative(f, b, &a, una)

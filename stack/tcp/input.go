@@ -180,13 +180,15 @@ func (e *Engine) ack(c *Conn, t *wire.TCP, o *wire.Options) bool {
 		c.keepProbes = 0
 		e.armKeepalive(c)
 	}
-	if !hadData {
-		e.persistProgress(c)
-		return true
-	}
 	ev := rtx.Event{Seq: seq.Max(t.Ack, c.sndUna), Wnd: c.sndWnd}
 	if c.sackOK && o.NSack > 0 {
 		e.sackBlocks(c, t.Ack, o, &ev)
+	}
+	if !hadData {
+		e.persistProgress(c)
+		if ev.DSack.Empty() { // else it tells of the last that was sent again (RFC 8985, 7.4.2)
+			return true
+		}
 	}
 	advanced := seq.After(t.Ack, c.sndUna)
 	if !advanced {
