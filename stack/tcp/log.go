@@ -315,3 +315,17 @@ func (l *segLog) resent(s *segment) {
 	}
 	s.mark = s.mark&^rtx.MarkLost | rtx.MarkRetrans
 }
+
+// sameAs records that what lies behind p, up to end, was sent again in one packet with what is at p.
+func (l *segLog) sameAs(p place, end uint32) {
+	s := l.get(p)
+	for at := s.end; at != end; {
+		p = l.next(p)
+		g := l.get(p)
+		l.resent(g)
+		same := *s
+		same.seq, same.end, same.cut, same.mark, same.fin = g.seq, g.end, g.cut, g.mark, g.fin
+		*g = same
+		at = g.end
+	}
+}

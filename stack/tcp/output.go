@@ -346,7 +346,7 @@ func (e *Engine) sendNew(c *Conn, n uint32, fin bool, run uint32) (sent uint32) 
 	e.outs.inUse(c)
 	s := c.out.log.push()
 	*s = segment{seq: c.sndNxt, end: sq, fin: fin}
-	e.recordSent(c, s, 0)
+	e.recordSent(c, s, sq, 0)
 	if n < c.mss {
 		c.sndSml = sq
 	}
@@ -357,18 +357,18 @@ func (e *Engine) sendNew(c *Conn, n uint32, fin bool, run uint32) (sent uint32) 
 	return sent
 }
 
-// recordSent stamps a log entry with its departure and tells the rtx module. The departure time is the send time of RTT, RACK and
-// delivery rate.
-func (e *Engine) recordSent(c *Conn, s *segment, flags uint8) {
+// recordSent stamps a log entry with its departure and tells the rtx module, of all up to end, which left with it. The departure time
+// is the send time of RTT, RACK and delivery rate.
+func (e *Engine) recordSent(c *Conn, s *segment, end uint32, flags uint8) {
 	packets := s.packets(c.mss)
 	s.txID, s.run, s.unit = c.txID+1, uint8(min(packets, 255)-1), uint16(c.mss)
 	c.txID += packets
 	s.time = e.now
-	c.burst.sentPaced(s.len())
+	c.burst.sentPaced(end - s.seq)
 	s.delivered, s.deliveredTime, s.firstSent, s.lost = c.stat.delivered, c.stat.deliveredTime, c.stat.firstSent, c.stat.lost
 	s.appLimited = c.appLimited != 0
 	ev := e.rtxEvent(c, rtx.EvSent)
-	ev.Seq, ev.End, ev.TxID, ev.Time, ev.MSS, ev.Wnd = s.seq, s.end, c.txID, s.time, c.mss, c.sndWnd
+	ev.Seq, ev.End, ev.TxID, ev.Time, ev.MSS, ev.Wnd = s.seq, end, c.txID, s.time, c.mss, c.sndWnd
 	if s.appLimited {
 		flags |= rtx.FlagAppLimited
 	}
@@ -377,7 +377,7 @@ func (e *Engine) recordSent(c *Conn, s *segment, flags uint8) {
 	}
 	ev.Flags = flags
 	if c.out.prr.on {
-		c.out.prr.out += uint64(s.len())
+		c.out.prr.out += uint64(end - s.seq)
 	}
 	if c.due[timerBackstop] == plugins.Never {
 		e.armBackstop(c)
@@ -437,9 +437,13 @@ func (e *Engine) resend(c *Conn, p place, flags uint8, most uint32) (sent uint32
 	}
 	n = min(n, min(most, max(uint32(e.env.Fifo.Room()), 1))*c.mss)
 	s = e.cutPackets(c, p, n)
-	data := s.len()
+	end, fin := s.end, s.fin
+	if !probe && s.len() < c.mss {
+		end, fin = e.mergeable(c, p)
+	}
+	data := end - s.seq
 	fl := wire.ACK
-	if s.fin {
+	if fin {
 		data--
 		fl |= wire.FIN
 	}
@@ -447,13 +451,32 @@ func (e *Engine) resend(c *Conn, p place, flags uint8, most uint32) (sent uint32
 		return 0, false, sendFull
 	}
 	log.resent(s)
-	e.recordSent(c, s, flags|rtx.FlagRetrans)
-	c.out.lost.trim(s.end)
+	e.recordSent(c, s, end, flags|rtx.FlagRetrans)
+	log.sameAs(p, end)
+	c.out.lost.trim(end)
 	sent = s.packets(c.mss)
 	e.Stats.RetransSegs += uint64(sent)
 	c.count.Retrans += sent
 	c.count.BytesRetrans += uint64(data)
 	return sent, true, sendDone
+}
+
+// mergeable is where a packet ends that sends what is at p again with the lost small segments behind it, as far as they fit, and whether it
+// has the FIN.
+func (e *Engine) mergeable(c *Conn, p place) (end uint32, fin bool) {
+	log := &c.out.log
+	s := log.get(p)
+	end, fin = s.end, s.fin
+	most := min(c.mss, max(c.cwnd-min(c.cwnd, c.inFlight()), s.len())) // what leaves is in flight again
+	for !fin {
+		p = log.next(p)
+		g := log.get(p)
+		if g == nil || g.mark&rtx.MarkLost == 0 || g.end-s.seq > most || seq.After(g.end, c.sndUna+c.sndWnd) {
+			break
+		}
+		end, fin = g.end, g.fin
+	}
+	return end, fin
 }
 
 // cutPackets returns the first n bytes of what is at p, in whole packets, and the first in any case: it cuts off the rest.
