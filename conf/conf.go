@@ -56,7 +56,9 @@ type Port struct {
 	Ring      int            `toml:"ring"`      // descriptors per receive and per transmit ring; 0: the driver's own choice
 	Buffers   int            `toml:"buffers"`   // packet buffers in the pool of each queue
 	Addresses []netip.Prefix `toml:"addresses"`
-	Gateway   netip.Addr     `toml:"gateway"` // invalid: none
+	Gateway   netip.Addr     `toml:"gateway"`  // default route of its family; invalid: none
+	Gateway6  netip.Addr     `toml:"gateway6"` // default route of IPv6; invalid: none
+	SLAAC     bool           `toml:"slaac"`    // IPv6 addresses and routes from router advertisements
 }
 
 // Ways to run a worker.

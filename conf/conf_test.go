@@ -51,8 +51,8 @@ func TestExample(t *testing.T) {
 	var p Port
 	p.setDefaults()
 	p.Name, p.Driver, p.Vdev = "wan", DriverDPDK, "net_af_packet0,iface=veth1"
-	p.Addresses = []netip.Prefix{netip.MustParsePrefix("10.7.0.1/24")}
-	p.Gateway = netip.MustParseAddr("10.7.0.254")
+	p.Addresses = []netip.Prefix{netip.MustParsePrefix("10.7.0.1/24"), netip.MustParsePrefix("2001:db8:7::1/64")}
+	p.Gateway, p.Gateway6 = netip.MustParseAddr("10.7.0.254"), netip.MustParseAddr("fe80::1")
 	want.Ports = []Port{p}
 	want.Workers = []Worker{{Core: AnyCore, Poll: PollAdaptive, Port: "wan"}}
 	want.Modules.Cong.Fallback = "cubic"

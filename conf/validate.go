@@ -3,7 +3,6 @@ package conf
 import (
 	"cmp"
 	"fmt"
-	"net/netip"
 	"path/filepath"
 	"strings"
 	"time"
@@ -197,13 +196,4 @@ func (v *validator) dpdk() {
 			}
 		}
 	}
-}
-
-// v4 notes an address that is not IPv4: the stack does not speak IPv6.
-func (v *validator) v4(key string, a netip.Addr) bool {
-	if a.IsValid() && !a.Is4() {
-		v.at(key, "%v is not an IPv4 address", a)
-		return false
-	}
-	return true
 }

@@ -27,7 +27,7 @@ func (v *validator) apps() {
 			names[a.Name] = v.line(key)
 		}
 		v.appKeys(key, a)
-		if a.Listen.IsValid() && v.v4(key+".listen", a.Listen.Addr()) {
+		if a.Listen.IsValid() {
 			v.listen(key, a)
 			for _, t := range taken {
 				if t.addr.Port() == a.Listen.Port() &&
@@ -49,7 +49,7 @@ func (v *validator) listen(key string, a *App) {
 		return
 	}
 	for _, p := range v.c.Ports {
-		if slices.ContainsFunc(p.Addresses, func(x netip.Prefix) bool { return x.Addr() == a.Listen.Addr() }) {
+		if slices.ContainsFunc(p.Addresses, func(x netip.Prefix) bool { return x.Addr() == a.Listen.Addr().WithZone("") }) {
 			return
 		}
 	}
@@ -73,9 +73,6 @@ func (v *validator) appKeys(key string, a *App) {
 		v.require(key+".backend", !a.Backend.IsValid())
 		if a.Backend.IsValid() && (a.Backend.Port() == 0 || a.Backend.Addr().IsUnspecified()) {
 			v.at(key+".backend", "%v is not an address to connect to", a.Backend)
-		}
-		if a.Via == ViaFastpath && a.Backend.IsValid() {
-			v.v4(key+".backend", a.Backend.Addr())
 		}
 	}
 	if a.Root != "" && (v.has(key+".size") || v.has(key+".seed")) {

@@ -74,29 +74,52 @@ func (v *validator) driver(key string, p *Port) {
 
 // addresses checks a port's addresses and its gateway. taken holds the addresses so far, with their keys.
 func (v *validator) addresses(key string, p *Port, taken map[netip.Addr]string) {
-	if len(p.Addresses) == 0 {
+	if len(p.Addresses) == 0 && !p.SLAAC {
 		v.require(key+".addresses", true)
 	}
-	inNet := false
+	ipv6 := p.SLAAC
 	for i, a := range p.Addresses {
 		k := fmt.Sprintf("%s.addresses[%d]", key, i)
-		if !a.IsValid() || !v.v4(k, a.Addr()) {
+		if !a.IsValid() {
 			continue
 		}
+		ipv6 = ipv6 || a.Addr().Is6()
 		switch {
-		case a.Bits() == 0 || a.Addr().IsMulticast() || a.Addr().IsUnspecified() || a.Addr().IsLoopback():
+		case a.Bits() == 0 || a.Addr().IsMulticast() || a.Addr().IsUnspecified() || a.Addr().IsLoopback() || a.Addr().Is4In6():
 			v.at(k, "%v is not an address of a host", a)
-		case a.Bits() < 31 && (a.Addr() == a.Masked().Addr() || a.Addr() == broadcast(a)):
+		case a.Addr().Is4() && a.Bits() < 31 && (a.Addr() == a.Masked().Addr() || a.Addr() == broadcast(a)):
 			v.at(k, "%v is the network's own or broadcast address", a)
 		}
-		inNet = inNet || a.Contains(p.Gateway)
 		if other, ok := taken[a.Addr()]; ok {
 			v.at(k, "%v is an address of %s already", a.Addr(), other)
 		}
 		taken[a.Addr()] = k
 	}
-	if p.Gateway.IsValid() && v.v4(key+".gateway", p.Gateway) && !inNet && len(p.Addresses) > 0 && !v.broken && !v.bad(key+".addresses") {
-		v.at(key+".gateway", "%v is in none of the port's networks", p.Gateway)
+	if ipv6 && p.MTU < 1280 && !v.bad(key+".mtu") {
+		v.at(key+".mtu", "%d is too little for IPv6, which needs 1280", p.MTU) // RFC 8200, 5
+	}
+	v.gateway(key+".gateway", p, p.Gateway, ipv6)
+	if p.Gateway6.IsValid() && !p.Gateway6.Is6() {
+		v.at(key+".gateway6", "%v is not an IPv6 address", p.Gateway6)
+		return
+	}
+	if p.Gateway6.IsValid() && p.Gateway.Is6() {
+		v.at(key+".gateway6", "gateway is one of IPv6 already")
+	}
+	v.gateway(key+".gateway6", p, p.Gateway6, ipv6)
+}
+
+// gateway checks that a gateway is on link: in one of the port's networks, or link-local.
+func (v *validator) gateway(key string, p *Port, gw netip.Addr, ipv6 bool) {
+	if !gw.IsValid() || v.broken || v.bad("port") {
+		return
+	}
+	switch zone := gw.Zone(); {
+	case zone != "" && zone != p.Name:
+		v.at(key, "%v is in the zone of another port", gw)
+	case gw.Is6() && gw.IsLinkLocalUnicast() && ipv6:
+	case !slices.ContainsFunc(p.Addresses, func(a netip.Prefix) bool { return a.Contains(gw) }) && len(p.Addresses) > 0:
+		v.at(key, "%v is in none of the port's networks", gw)
 	}
 }
 

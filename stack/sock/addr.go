@@ -72,3 +72,12 @@ func tcpAddr(ap netip.AddrPort) net.Addr {
 	}
 	return net.TCPAddrFromAddrPort(ap)
 }
+
+// addr is an address of the connection as package net has it. The zone of a link-local one is the name of the port.
+func (c *Conn) addr(ap netip.AddrPort) net.Addr {
+	a := net.TCPAddrFromAddrPort(ap)
+	if ip := ap.Addr(); ip.Is6() && ip.IsLinkLocalUnicast() {
+		a.Zone = c.st.Port().Info().Name
+	}
+	return a
+}

@@ -40,10 +40,10 @@ func newConn(st *stack.Stack, c *tcp.Conn, network uint8) *Conn {
 }
 
 // LocalAddr is the address of this end, a *net.TCPAddr.
-func (c *Conn) LocalAddr() net.Addr { return net.TCPAddrFromAddrPort(c.c.Tuple.LocalAddr()) }
+func (c *Conn) LocalAddr() net.Addr { return c.addr(c.c.Tuple.LocalAddr()) }
 
 // RemoteAddr is the address of the peer, a *net.TCPAddr.
-func (c *Conn) RemoteAddr() net.Addr { return net.TCPAddrFromAddrPort(c.c.Tuple.RemoteAddr()) }
+func (c *Conn) RemoteAddr() net.Addr { return c.addr(c.c.Tuple.RemoteAddr()) }
 
 // TCP is the engine's half of the connection.
 func (c *Conn) TCP() *tcp.Conn { return c.c }

@@ -84,7 +84,16 @@ func (d *Dialer) dial(ctx context.Context, network string, ap netip.AddrPort) (*
 	if err != nil {
 		return fail("setsockopt", err)
 	}
+	if z := ap.Addr().Zone(); z != "" && z != d.Stack.Port().Info().Name {
+		return fail("connect", tcp.NoRoute) // another port's link
+	}
 	c, err := d.Stack.ConnectAs(d.LocalAddr, ap, setup)
+	if errors.Is(err, stack.ErrTentative) { // for a second or two after the start
+		if err := d.Stack.Settled(ctx); err != nil {
+			return fail("", contextError(err))
+		}
+		c, err = d.Stack.ConnectAs(d.LocalAddr, ap, setup)
+	}
 	if err != nil {
 		if d.LocalAddr != (netip.AddrPort{}) && (errors.Is(err, tcp.PortInUse) || errors.Is(err, tcp.NotLocal)) {
 			return fail("bind", err)

@@ -46,6 +46,8 @@ type link struct {
 	workers  string            // [[worker]] sections
 	modules  string            // [modules] and [[module]] sections; empty: cubic, linked in
 	more     string            // further sections
+	portKeys string            // further keys of the port
+	addrs    []string          // further addresses of the port
 	httpKeys string            // further keys of the HTTP application
 }
 
@@ -181,7 +183,8 @@ func (w *world) config() string {
 		"afpacket": fmt.Sprintf("driver = \"afpacket\"\ninterface = %q\nmac = \"02:00:00:07:00:01\"\n", serverIf),
 		"tap":      fmt.Sprintf("driver = \"tap\"\ninterface = %q\n", serverIf),
 	}[w.driver]
-	fmt.Fprintf(&b, "[[port]]\nname = \"p\"\n%smtu = %d\nqueues = %d\naddresses = [\"%s/24\"]\n", port, w.mtu, max(w.queues, 1), serverIP)
+	fmt.Fprintf(&b, "[[port]]\nname = \"p\"\n%smtu = %d\nqueues = %d\naddresses = [\"%s\"]\n%s", port, w.mtu, max(w.queues, 1),
+		strings.Join(append([]string{serverIP + "/24"}, w.addrs...), `", "`), w.portKeys)
 	fmt.Fprintf(&b, "[tcp]\ntime_wait = \"1s\"\n")
 	fmt.Fprintf(&b, "[dpdk]\nfile_prefix = \"fpe2e\"\nhugepages = \"off\"\n")
 	fmt.Fprintf(&b, "[control]\nsocket = %q\n[log]\nlevel = \"debug\"\n", w.socket)

@@ -2,7 +2,7 @@
 //
 // It is the part of pcap-filter(7) that fits a TCP/IP stack:
 //
-//	ip | arp | icmp | tcp | udp | ip6
+//	ip | arp | icmp | tcp | udp | ip6 | icmp6
 //	[src | dst] host ADDR
 //	[src | dst] net PREFIX
 //	[src | dst] port N
@@ -219,12 +219,13 @@ func (p *parser) number(most int) (int, error) {
 }
 
 var protocols = map[string]matcher{
-	"ip":   func(f frame) bool { return f.etherType == 0x0800 },
-	"ip6":  func(f frame) bool { return f.etherType == 0x86dd },
-	"arp":  func(f frame) bool { return f.etherType == 0x0806 },
-	"icmp": func(f frame) bool { return f.etherType == 0x0800 && f.proto == 1 },
-	"tcp":  func(f frame) bool { return f.proto == 6 },
-	"udp":  func(f frame) bool { return f.proto == 17 },
+	"ip":    func(f frame) bool { return f.etherType == 0x0800 },
+	"ip6":   func(f frame) bool { return f.etherType == 0x86dd },
+	"arp":   func(f frame) bool { return f.etherType == 0x0806 },
+	"icmp":  func(f frame) bool { return f.etherType == 0x0800 && f.proto == 1 },
+	"icmp6": func(f frame) bool { return f.etherType == 0x86dd && f.proto == 58 },
+	"tcp":   func(f frame) bool { return f.proto == 6 },
+	"udp":   func(f frame) bool { return f.proto == 17 },
 }
 
 var tcpFlags = map[string]uint8{"tcp-fin": 1, "tcp-syn": 2, "tcp-rst": 4, "tcp-push": 8, "tcp-ack": 16}

@@ -57,7 +57,26 @@ func (f *frame) ipv6(b []byte) {
 	}
 	f.proto = b[6]
 	f.src, f.dst = netip.AddrFrom16([16]byte(b[8:24])), netip.AddrFrom16([16]byte(b[24:40]))
-	f.transport(b[40:])
+	for b = b[40:]; ; {
+		n := 8
+		switch f.proto {
+		case 0, 43, 60: // hop-by-hop, routing, destination options
+			if len(b) >= 2 {
+				n = 8 * (1 + int(b[1]))
+			}
+		case 44: // fragment
+			if len(b) >= 8 && binary.BigEndian.Uint16(b[2:])&^7 != 0 {
+				return // a later one has no transport header
+			}
+		default:
+			f.transport(b)
+			return
+		}
+		if len(b) < n {
+			return
+		}
+		f.proto, b = b[0], b[n:]
+	}
 }
 
 func (f *frame) transport(b []byte) {

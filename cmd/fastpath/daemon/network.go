@@ -40,7 +40,7 @@ func (n *network) Listen(_ context.Context, addr netip.AddrPort) (net.Listener, 
 			continue
 		}
 		lc := sock.ListenConfig{Stack: p.stack, Backlog: n.backlog, KeepAlive: -1, KeepAliveConfig: n.keep()}
-		l, err := lc.Listen(context.Background(), "tcp", addr.String())
+		l, err := lc.Listen(context.Background(), "tcp", withoutZone(addr).String())
 		if err != nil {
 			for _, l := range ls {
 				l.Close()
@@ -61,8 +61,12 @@ func (n *network) Listen(_ context.Context, addr netip.AddrPort) (net.Listener, 
 	return newMulti(ls), nil
 }
 
+// has reports whether a is an address of the port. A zone must be the port's name.
 func (p *port) has(a netip.Addr) bool {
-	return slices.ContainsFunc(p.conf.Addresses, func(x netip.Prefix) bool { return x.Addr() == a })
+	if z := a.Zone(); z != "" && z != p.conf.Name {
+		return false
+	}
+	return p.stack.HasAddr(a.WithZone(""))
 }
 
 // all returns the open listeners.
@@ -101,22 +105,22 @@ func (n *network) Dial(ctx context.Context, addr netip.AddrPort) (net.Conn, erro
 		return nil, &net.OpError{Op: "dial", Net: "tcp", Addr: net.TCPAddrFromAddrPort(addr), Err: fmt.Errorf("no port reaches %v", addr.Addr())}
 	}
 	d := sock.Dialer{Stack: p.stack, KeepAlive: -1, KeepAliveConfig: n.keep()}
-	return d.DialContext(ctx, "tcp", addr.String())
+	return d.DialContext(ctx, "tcp", withoutZone(addr).String())
+}
+
+// withoutZone is addr for a stack, which has one link only.
+func withoutZone(addr netip.AddrPort) netip.AddrPort {
+	return netip.AddrPortFrom(addr.Addr().WithZone(""), addr.Port())
 }
 
 func (n *network) route(a netip.Addr) (best *port) {
 	bits := -1
 	for _, p := range n.ports {
-		if p.has(a) {
+		if z := a.Zone(); z != "" && z != p.conf.Name {
 			continue
 		}
-		for _, x := range p.conf.Addresses {
-			if x.Contains(a) && x.Bits() > bits {
-				best, bits = p, x.Bits()
-			}
-		}
-		if best == nil && p.conf.Gateway.IsValid() {
-			best = p
+		if b, _, ok := p.stack.Reach(a.WithZone("")); ok && b > bits {
+			best, bits = p, b
 		}
 	}
 	return best

@@ -34,7 +34,11 @@ func (d *Daemon) SS(_ context.Context, r control.SSRequest) (*control.SSReply, e
 	}
 	for _, l := range d.network.all() {
 		if ap, err := netip.ParseAddrPort(l.Addr().String()); err == nil {
-			add(control.Conn{State: control.StateListen, Local: ap, Peer: netip.AddrPortFrom(netip.IPv4Unspecified(), 0), Worker: l.port.first,
+			peer := netip.IPv4Unspecified()
+			if ap.Addr().Is6() {
+				peer = netip.IPv6Unspecified()
+			}
+			add(control.Conn{State: control.StateListen, Local: ap, Peer: netip.AddrPortFrom(peer, 0), Worker: l.port.first,
 				RecvQBytes: uint64(l.Pending()), SendQBytes: uint64(d.conf.TCP.Backlog)})
 		}
 	}

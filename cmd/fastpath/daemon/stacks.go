@@ -3,9 +3,12 @@ package daemon
 import (
 	"cmp"
 	"context"
+	"crypto/hmac"
+	"crypto/sha256"
 	"fmt"
 	"maps"
 	"math/bits"
+	"os"
 	"slices"
 	"time"
 
@@ -23,7 +26,8 @@ func (d *Daemon) startStacks(context.Context) error {
 	first := 0
 	for i, p := range d.ports {
 		s, err := stack.New(stack.Config{
-			Port: p.trace, Addrs: p.conf.Addresses, Gateway: p.conf.Gateway, Workers: workersOf(d.conf.Workers, p.conf.Name),
+			Port: p.trace, Addrs: p.conf.Addresses, Gateway: p.conf.Gateway, Gateway6: p.conf.Gateway6,
+			SLAAC: p.conf.SLAAC, Secret: machineSecret(), Workers: workersOf(d.conf.Workers, p.conf.Name),
 			Modules: fallbacks, TCP: tcpConfig(&d.conf.TCP, p.conf.MTU), Arena: d.arena, Log: d.log.With("port", p.conf.Name),
 		})
 		if err != nil {
@@ -36,6 +40,18 @@ func (d *Daemon) startStacks(context.Context) error {
 	}
 	d.engine = newEngine(stacks)
 	return nil
+}
+
+// machineSecret makes the identifiers of IPv6 addresses the same after every start, and different on every machine (RFC 7217): a hash of
+// what machine-id(5) says, which itself is not to be shown. Without one they are new at every start.
+func machineSecret() []byte {
+	id, err := os.ReadFile("/etc/machine-id")
+	if err != nil || len(id) == 0 {
+		return nil
+	}
+	h := hmac.New(sha256.New, id)
+	h.Write([]byte("fastpath IPv6 identifiers"))
+	return h.Sum(nil)
 }
 
 // workersOf returns the workers of a port. A stack's worker i owns queue i, and those without a queue follow.

@@ -84,8 +84,12 @@ func portStat(p *port) control.PortStat {
 		RxFrames: s.RxFrames, RxBytes: s.RxBytes, RxDropped: s.RxDropped, RxErrors: s.RxErrors,
 		TxFrames: s.TxFrames, TxBytes: s.TxBytes, TxErrors: s.TxErrors, TxFull: s.TxFull,
 	}
-	for _, a := range p.conf.Addresses {
-		r.Addresses = append(r.Addresses, a.String())
+	for _, a := range p.stack.Addresses() {
+		s := a.Prefix.String()
+		if a.State != "preferred" {
+			s += " " + a.State
+		}
+		r.Addresses = append(r.Addresses, s)
 	}
 	for _, c := range capNames {
 		if i.Caps&c.cap != 0 {
