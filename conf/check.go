@@ -59,7 +59,7 @@ func (k *checker) warn(key, format string, args ...any) {
 }
 
 func (k *checker) cores() {
-	spin := 0
+	spin := map[int]bool{}
 	for i, w := range k.c.Workers {
 		table := fmt.Sprintf("worker[%d]", i)
 		key := table + ".core"
@@ -74,13 +74,13 @@ func (k *checker) cores() {
 		case w.Poll == PollAdaptive:
 			k.err(key, "adaptive workers share one polling goroutine, which is not bound to a core: leave core out, or set poll = \"spin\"")
 		case w.Poll == PollSpin:
-			spin++
+			spin[w.Core] = true // VLANs of one device share it
 			k.sharedCore(key, w.Core)
 		}
 	}
 	// Go needs a processor beside the locked ones: the netpoller and the garbage collector run there.
-	if n := len(k.m.Allowed); spin > 0 && spin >= n {
-		k.err("worker", "%d spinning workers leave none of the %d allowed cores to applications and the control socket", spin, n)
+	if n := len(k.m.Allowed); len(spin) > 0 && len(spin) >= n {
+		k.err("worker", "%d spinning workers leave none of the %d allowed cores to applications and the control socket", len(spin), n)
 	}
 }
 

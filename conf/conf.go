@@ -50,6 +50,8 @@ type Port struct {
 	Peer      string         `toml:"peer"`      // memlink: name of the port at the other end
 	Replay    string         `toml:"replay"`    // pcap: file whose frames are received
 	Record    string         `toml:"record"`    // pcap: file that takes what is transmitted
+	Parent    string         `toml:"parent"`    // VLAN: name of the port whose tagged frames this one has
+	VLAN      int            `toml:"vlan"`      // VLAN: its ID
 	MAC       MAC            `toml:"mac"`       // nil: the device's own
 	MTU       int            `toml:"mtu"`       // largest IP packet in bytes
 	Queues    int            `toml:"queues"`    // queue pairs

@@ -15,7 +15,7 @@ func (v *validator) ports() {
 	for i := range v.c.Ports {
 		p, key := &v.c.Ports[i], fmt.Sprintf("port[%d]", i)
 		v.require(key+".name", p.Name == "")
-		v.require(key+".driver", p.Driver == "")
+		v.require(key+".driver", p.Driver == "" && p.Parent == "")
 		if first, ok := names[p.Name]; ok && p.Name != "" {
 			v.at(key+".name", "%q is the name of the port on line %d already", p.Name, first)
 		} else {
@@ -37,6 +37,10 @@ func (v *validator) ports() {
 
 // driver checks the keys that only some drivers have.
 func (v *validator) driver(key string, p *Port) {
+	if p.Parent != "" || v.has(key+".vlan") {
+		v.vlan(key, p)
+		return
+	}
 	if p.Driver == "" {
 		return
 	}
@@ -175,7 +179,7 @@ func (v *validator) workers() {
 		if w.Poll == PollSpin {
 			if w.Core == AnyCore && !v.bad(key+".core") {
 				v.at(key+".core", "poll = \"spin\" needs a core of its own")
-			} else if first, ok := cores[w.Core]; ok {
+			} else if first, ok := cores[w.Core]; ok && !v.sharesCore(i) {
 				v.at(key+".core", "core %d is taken by the worker on line %d", w.Core, first)
 			}
 		}
@@ -200,6 +204,7 @@ func (v *validator) workers() {
 	}
 	v.freeQueues(owner)
 	v.mixedCores()
+	v.sharedQueues()
 }
 
 func (v *validator) queue(key string, w *Worker, p *Port, owner map[string]int) {

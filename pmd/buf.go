@@ -56,6 +56,26 @@ func (b *Buf) SetLen(n int) {
 	b.n = uint32(n)
 }
 
+// Push moves the frame's start n bytes to the front, into the headroom, and reports whether there was room. The new bytes are undefined.
+func (b *Buf) Push(n int) bool {
+	if n < 0 || n > int(b.off) {
+		return false
+	}
+	b.off -= uint32(n)
+	b.n += uint32(n)
+	return true
+}
+
+// Pull takes n bytes from the frame's start, and reports whether it has so many.
+func (b *Buf) Pull(n int) bool {
+	if n < 0 || n > int(b.n) {
+		return false
+	}
+	b.off += uint32(n)
+	b.n -= uint32(n)
+	return true
+}
+
 // Reset makes the frame empty, with the usual headroom, and clears its metadata.
 func (b *Buf) Reset() { b.ResetAt(Headroom) }
 

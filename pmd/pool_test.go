@@ -51,6 +51,26 @@ func TestRemoteStackHasItsOwnCacheLine(t *testing.T) {
 	}
 }
 
+func TestBufPushPull(t *testing.T) {
+	p, err := NewPool("test", 1, 1024)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Unmap()
+	b := p.Get()
+	defer p.Put(b)
+	b.Append([]byte("frame"))
+	if !b.Push(4) || b.Len() != 9 || b.Off() != Headroom-4 || string(b.Bytes()[4:]) != "frame" {
+		t.Errorf("after Push: %d bytes at %d", b.Len(), b.Off())
+	}
+	if !b.Pull(5) || string(b.Bytes()) != "rame" {
+		t.Errorf("after Pull: %q", b.Bytes())
+	}
+	if b.Pull(5) || b.Pull(-1) || b.Push(-1) || b.Push(Headroom+2) || string(b.Bytes()) != "rame" {
+		t.Errorf("beyond the frame or the headroom: %q", b.Bytes())
+	}
+}
+
 func TestBufBounds(t *testing.T) {
 	p := newTestPool(t, 1)
 	b := p.Get()

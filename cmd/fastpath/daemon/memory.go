@@ -7,6 +7,7 @@ import (
 	"runtime/debug"
 
 	"github.com/fastpath-tcp/fastpath/conf"
+	"github.com/fastpath-tcp/fastpath/pmd"
 	"github.com/fastpath-tcp/fastpath/stack/mem"
 )
 
@@ -47,9 +48,13 @@ func pollers(ws []conf.Worker) (n int) {
 
 // chargeBuffers counts the ports' packet buffers into the budget.
 func (d *Daemon) chargeBuffers() error {
+	seen := map[*pmd.Pool]bool{} // VLANs share those of their parent
 	for _, p := range d.ports {
 		for i := range p.trace.NumQueues() {
-			d.buffers += int64(p.trace.Queue(i).Pool().MappedBytes())
+			if pool := p.trace.Queue(i).Pool(); !seen[pool] {
+				seen[pool] = true
+				d.buffers += int64(pool.MappedBytes())
+			}
 		}
 	}
 	if low := int64(d.conf.Memory.Low); d.buffers >= low {

@@ -32,9 +32,11 @@ func (d *Daemon) openPorts(context.Context) error {
 		}
 		return errors.Join(errs...)
 	})
+	vlans := vlanPorts{}
+	d.onStop(vlans.close)
 	for i := range d.conf.Ports {
 		c := &d.conf.Ports[i]
-		p, err := d.openPort(c, links)
+		p, err := d.openDevice(c, links, vlans)
 		if err != nil {
 			return fmt.Errorf("port[%d] %q: %w", i, c.Name, err)
 		}
