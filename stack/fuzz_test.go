@@ -1,6 +1,7 @@
 package stack_test
 
 import (
+	"encoding/binary"
 	"fmt"
 	"io"
 	"net/netip"
@@ -179,7 +180,8 @@ type adversary struct {
 	ports  [2]pmd.Port
 	arenas [2]*mem.Arena
 	script
-	late []lateFrame
+	late  []lateFrame
+	pause [2]plugins.Time // until when nothing arrives at a stack
 }
 
 type lateFrame struct {
@@ -249,7 +251,17 @@ func (a *adversary) round() {
 func (a *adversary) treat(to int, f []byte) {
 	v := a.u8()
 	arg := int(v >> 3)
+	if a.clock.now < a.pause[to] {
+		a.late = append(a.late, lateFrame{a.pause[to], to, f})
+		return
+	}
 	switch v & 7 {
+	case 1:
+		a.pause[to] = a.clock.now.Add(time.Duration(arg) * 40 * time.Millisecond)
+		a.late = append(a.late, lateFrame{a.pause[to], to, f})
+	case 2:
+		forgeWindow(f, arg)
+		a.send(to, f)
 	case 3:
 		return // lost
 	case 4:
@@ -263,6 +275,20 @@ func (a *adversary) treat(to int, f []byte) {
 	default:
 		a.send(to, f)
 	}
+}
+
+// forgeWindow changes the window of a segment, as a middlebox may that shapes by it: closed, silly, shrunk or too large.
+func forgeWindow(f []byte, how int) {
+	var pk wire.Packet
+	var t wire.TCP
+	if wire.Parse(f, &pk, false) != wire.DropNone || pk.Proto != wire.ProtoTCP || wire.ParseTCP(&pk, &t, false) != wire.DropNone || t.Flags&wire.SYN != 0 {
+		return
+	}
+	w := [...]uint16{0, 0, 1, 100, t.Window / 2, t.Window - 1, t.Window * 2, 65535}[how&7]
+	h := pk.Payload
+	binary.BigEndian.PutUint16(h[14:], w)
+	binary.BigEndian.PutUint16(h[wire.TCPChecksum:], 0)
+	binary.BigEndian.PutUint16(h[wire.TCPChecksum:], wire.Fold(wire.Sum(h, wire.PseudoSum(pk.Src, pk.Dst, wire.ProtoTCP, len(h)))))
 }
 
 func (a *adversary) send(to int, f []byte) {
@@ -302,6 +328,7 @@ type end struct {
 	wrote, read    int
 	send, want     int
 	eof, shut, bad bool
+	rounds         uint
 }
 
 func (e *end) step(t *testing.T, buf []byte) {
@@ -319,7 +346,8 @@ func (e *end) step(t *testing.T, buf []byte) {
 		e.shut = true
 		e.c.CloseWrite()
 	}
-	for !e.eof && !e.bad {
+	// The reader sleeps for most of the rounds.
+	for e.rounds++; !e.eof && !e.bad && e.rounds&3 == 0; {
 		k, err := e.c.TryRead(buf)
 		for i, b := range buf[:k] {
 			if b != tcptest.Byte(uint64(e.read+i)) {
@@ -350,18 +378,21 @@ func (e *end) fail(t *testing.T, err error) {
 	e.bad = true
 }
 
-// FuzzLink carries a stream in each direction over a path that loses, repeats, delays, reorders and corrupts frames as the script says,
-// and is good afterwards. Every byte arrives exactly, or the connection ends with an error.
+// FuzzLink carries a stream in each direction over a path that loses, repeats, delays, reorders, holds up and corrupts frames and forges
+// windows as the script says, and is good afterwards. Every byte arrives exactly, or the connection ends with an error.
 func FuzzLink(f *testing.F) {
 	f.Add([]byte{0, 0, 0, 0, 3, 0, 0, 3, 3, 3, 0, 0, 4, 13, 45, 7}, uint16(20000), uint16(100), uint8(0))
 	f.Add([]byte{5, 13, 21, 29, 37, 45, 53, 61, 69, 7, 15, 23, 31, 4, 4, 4, 3, 3, 3, 3, 3, 3, 3}, uint16(60000), uint16(60000), uint8(3))
 	f.Add([]byte{3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3}, uint16(1), uint16(0), uint8(7))
+	f.Add([]byte{0, 0, 0, 0, 2, 10, 18, 26, 34, 42, 50, 58, 2, 2, 2, 33, 2, 0, 2, 0, 10, 0, 57, 0, 2}, uint16(50000), uint16(30000), uint8(0xd0))
 	f.Fuzz(func(t *testing.T, data []byte, there, back uint16, opts uint8) {
 		if len(data) > 1024 {
 			t.Skip("long")
 		}
 		cfg := stack.Config{TCP: tcp.Config{NoSACK: opts&1 != 0, NoTimestamps: opts&2 != 0, NoWScale: opts&4 != 0, NoDelay: opts&8 != 0, RecvBuffer: 8000 + int(opts)<<8}}
 		cfg.Modules[plugins.Cong].Name = [...]string{"reno", "cubic", "bbr", "cdg"}[opts>>4&3]
+		cfg.Modules[plugins.Rtx].Name = [...]string{"btree", "list"}[opts>>6&1]
+		cfg.Modules[plugins.Pace].Name = [...]string{"edt", "none"}[opts>>7]
 		a := newAdversary(t, data, cfg)
 		defer a.close(t)
 		l, err := a.stacks[1].Listen(netip.MustParseAddrPort("10.0.0.2:80"), 4)

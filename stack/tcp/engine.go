@@ -283,7 +283,7 @@ func (e *Engine) kicked(c *Conn, bits uint32) {
 
 // Busy reports whether the engine has work that a further turn could do at once.
 func (e *Engine) Busy() bool {
-	return e.ready.n > 0 && !e.fullStop || e.syn.noRoom || len(e.resets) > 0 || len(e.resuming) > 0 || e.mail.head.Load() != nil || e.untold()
+	return (e.ready.n > 0 || len(e.resets) > 0) && !e.fullStop || e.syn.noRoom || len(e.resuming) > 0 || e.mail.head.Load() != nil || e.untold()
 }
 
 // untold reports whether modules have yet to be told of something: what Output sent starts timers.
@@ -291,7 +291,7 @@ func (e *Engine) untold() bool { return e.rtx.pending+e.cong.pending+e.pace.pend
 
 // Idle reports whether the stages have nothing to do at the turn's time, unless there is input.
 func (e *Engine) Idle() bool {
-	return e.ready.n == 0 && !e.syn.noRoom && len(e.resuming) == 0 && e.mail.head.Load() == nil && !e.retry && (e.remotes == 0 || !e.changed()) && !e.untold() && e.Deadline() > e.now
+	return e.ready.n == 0 && !e.syn.noRoom && len(e.resets) == 0 && len(e.resuming) == 0 && e.mail.head.Load() == nil && !e.retry && (e.remotes == 0 || !e.changed()) && !e.untold() && e.Deadline() > e.now
 }
 
 // Kicked reports whether an application has left a message.
@@ -343,7 +343,7 @@ const retryOutput = 100 * time.Microsecond
 // Deadline is the next time at which the engine wants a turn without input.
 func (e *Engine) Deadline() plugins.Time {
 	at := e.wheel.Next()
-	if e.fullStop && e.ready.n > 0 {
+	if e.fullStop && (e.ready.n > 0 || len(e.resets) > 0) {
 		at = min(at, e.now.Add(retryOutput))
 	}
 	if len(e.starved) > 0 {

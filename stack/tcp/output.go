@@ -24,10 +24,10 @@ func (e *Engine) makeReady(c *Conn) {
 // Output sends what may leave now: acknowledgements, retransmissions and new data, each connection in turn. A connection that
 // stops for want of room stays queued; one that waits for its window, an acknowledgement or its departure time does not.
 func (e *Engine) Output() {
-	e.SendResets()
+	stuck := !e.SendResets()
 	e.ackTouched()
 	e.retryWaiting()
-	e.fullStop = false
+	e.fullStop = stuck
 	for e.ready.n > 0 {
 		c := e.ready.pop()
 		c.inReady = false

@@ -133,6 +133,7 @@ type Honest struct {
 	got     int
 	began   plugins.Time
 	pauseTo plugins.Time
+	Stop    bool // no further request
 	// Done counts the answers that were complete, Failed the connections that ended otherwise; Slowest is the longest answer.
 	Done, Failed int
 	Slowest      time.Duration
@@ -157,7 +158,7 @@ func (n *Net) Ask(size int) *Honest {
 func (h *Honest) step() {
 	now := h.n.Clock.now
 	if h.c == nil {
-		if now < h.pauseTo {
+		if now < h.pauseTo || h.Stop {
 			return
 		}
 		c, err := h.n.Client.Connect(netip.AddrPort{}, netip.AddrPortFrom(VictimAddr, Port))
@@ -212,6 +213,9 @@ func (h *Honest) end(ok bool) {
 	h.c, h.pauseTo = nil, now.Add(between)
 }
 
+// Idle reports whether no request is under way.
+func (h *Honest) Idle() bool { return h.c == nil }
+
 // Want fails the test unless at least done requests have succeeded so far, none failed, and each took at most slowest.
 func (h *Honest) Want(done int, slowest time.Duration) {
 	h.n.T.Helper()
@@ -227,9 +231,10 @@ func (h *Honest) Want(done int, slowest time.Duration) {
 // Chat is a connection between the honest client and the victim on which both ends say something every 10 ms, of which every byte is
 // checked.
 type Chat struct {
-	n    *Net
-	ends [2]chatEnd // the client's and the victim's
-	next plugins.Time
+	n      *Net
+	ends   [2]chatEnd // the client's and the victim's
+	next   plugins.Time
+	closed bool
 }
 
 type chatEnd struct {
@@ -259,12 +264,16 @@ func (n *Net) Chat() *Chat {
 		n.T.Fatal("the chat's connection does not open")
 	}
 	n.Each(c.step)
-	n.T.Cleanup(func() {
-		for _, e := range c.ends {
-			e.c.Close()
-		}
-	})
+	n.T.Cleanup(c.Close)
 	return c
+}
+
+// Close closes both ends. It may be called again.
+func (c *Chat) Close() {
+	c.closed = true
+	for _, e := range c.ends {
+		e.c.Close()
+	}
 }
 
 // ClientAddr is the client's end of the chat.
@@ -274,6 +283,9 @@ func (c *Chat) ClientAddr() netip.AddrPort { return c.ends[0].c.Tuple.LocalAddr(
 func (c *Chat) Victim() *tcp.Conn { return c.ends[1].c }
 
 func (c *Chat) step() {
+	if c.closed {
+		return
+	}
 	talk := c.n.Clock.now >= c.next
 	if talk {
 		c.next = c.n.Clock.now.Add(chatEvery)

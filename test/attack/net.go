@@ -60,6 +60,10 @@ type Net struct {
 	nextStep plugins.Time
 	visits   interface{ Visits() uint64 }
 	ipID     uint16
+	small    bool
+	past     int // turns in a row that a stack wanted for nothing
+
+	Rounds uint64 // ever
 
 	// What the attack has cost.
 	In, Out           uint64 // frames of the attacker, and the victim's answers to him
@@ -76,6 +80,7 @@ type Config struct {
 	Limits mem.Limits   // of the victim's memory
 	Heap   bool         // streams on the Go heap
 	IPv6   bool         // the victim has Victim6 too
+	Small  bool         // links of few buffers, which are made faster
 }
 
 // AttackerMAC is the link address of everybody but the victim and the client.
@@ -87,7 +92,7 @@ const sampleEvery = 64
 // New makes a Net. At the end of the test all must be closed without a leak.
 func New(t testing.TB, cfg Config) *Net {
 	t.Helper()
-	n := &Net{T: t, Clock: &Clock{1e9}}
+	n := &Net{T: t, Clock: &Clock{1e9}, small: cfg.Small}
 	var err error
 	if n.Budget, err = mem.NewBudget(cfg.Limits); err != nil {
 		t.Fatal(err)
@@ -96,7 +101,10 @@ func New(t testing.TB, cfg Config) *Net {
 	if cfg.Heap {
 		n.arenas[0] = mem.NewHeapArena(n.Budget)
 	}
-	n.arenas[1] = mem.NewHeapArena(new(mem.Budget))
+	n.arenas[1] = mem.NewArena(new(mem.Budget))
+	if cfg.Heap {
+		n.arenas[1] = mem.NewHeapArena(new(mem.Budget))
+	}
 	if err := n.arenas[1].Budget().SetLimits(mem.Limits{}); err != nil {
 		t.Fatal(err)
 	}
@@ -115,10 +123,14 @@ func New(t testing.TB, cfg Config) *Net {
 }
 
 func (n *Net) stack(c stack.Config, i int, addr netip.Addr) *stack.Stack {
-	near, far, err := memlink.New(memlink.Config{
+	link := memlink.Config{
 		A: memlink.End{Name: "near", MAC: []byte{2, 0, 0, 0, 0, byte(1 + i)}}, B: memlink.End{Name: "far", MAC: AttackerMAC[:]},
 		Now: n.Clock.Now, Virtual: true, Ring: 4096,
-	})
+	}
+	if n.small {
+		link.Ring, link.Bufs = 64, 256
+	}
+	near, far, err := memlink.New(link)
 	if err != nil {
 		n.T.Fatal(err)
 	}
@@ -192,6 +204,7 @@ func (n *Net) Inject(f []byte) { n.frames = append(n.frames, f) }
 
 // round runs both stacks once and moves frames. It reports whether there was anything to do.
 func (n *Net) round() (busy bool) {
+	n.Rounds++
 	busy = n.turn()
 	busy = n.Client.Turn() || busy
 	for i := range n.ports {
@@ -323,6 +336,11 @@ func (n *Net) Run(d time.Duration, done func() bool) bool {
 		next := min(n.Victim.Deadline(), n.Client.Deadline(), limit)
 		if len(n.steps) > 0 {
 			next = min(next, n.nextStep)
+		}
+		if next > n.Clock.now {
+			n.past = 0
+		} else if n.past++; n.past > 1000 {
+			n.T.Fatalf("a stack has nothing to do and wants a turn at once, a thousand times in a row: deadlines %v and %v, now %v", n.Victim.Deadline(), n.Client.Deadline(), n.Clock.now)
 		}
 		n.Clock.now = max(next, n.Clock.now+1)
 	}
