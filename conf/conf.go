@@ -126,9 +126,13 @@ type TCP struct {
 	KeepAliveInterval Duration  `toml:"keepalive_interval"`
 	KeepAliveProbes   int       `toml:"keepalive_probes"`
 	TimeWait          Duration  `toml:"time_wait"`
-	FinWait           Duration  `toml:"fin_wait"` // FIN-WAIT-2 of a connection that nobody reads any more
-	Backlog           int       `toml:"backlog"`  // connections per listener that wait for Accept
-	Ports             PortRange `toml:"ports"`    // source ports of active opens
+	OrphanTimeout     Duration  `toml:"orphan_timeout"`  // without progress, of a connection that the application has closed
+	MaxOrphans        int       `toml:"max_orphans"`     // per worker
+	MaxTimeWaits      int       `toml:"max_time_waits"`  // per worker
+	ChallengeLimit    int       `toml:"challenge_limit"` // challenge ACKs per second and worker
+	FinWait           Duration  `toml:"fin_wait"`        // FIN-WAIT-2 of a connection that nobody reads any more
+	Backlog           int       `toml:"backlog"`         // connections per listener that wait for Accept
+	Ports             PortRange `toml:"ports"`           // source ports of active opens
 	SACK              bool      `toml:"sack"`
 	Timestamps        bool      `toml:"timestamps"`
 	WindowScaling     bool      `toml:"window_scaling"`
@@ -281,7 +285,8 @@ func Default() *Config {
 			DelayedACK: Duration(40 * time.Millisecond), MinRTO: Duration(200 * time.Millisecond), MaxRTO: Duration(120 * time.Second),
 			SYNRetries: 7, SYNCookies: "overflow", ECN: "passive", Retries: 15,
 			KeepAliveIdle: Duration(2 * time.Hour), KeepAliveInterval: Duration(75 * time.Second), KeepAliveProbes: 9,
-			TimeWait: Duration(time.Minute), FinWait: Duration(time.Minute), Backlog: 1024,
+			TimeWait: Duration(time.Minute), FinWait: Duration(time.Minute), OrphanTimeout: Duration(102200 * time.Millisecond),
+			MaxOrphans: 65536, MaxTimeWaits: 262144, ChallengeLimit: 1000, Backlog: 1024,
 			Ports: PortRange{Min: 32768, Max: 60999}, SACK: true, Timestamps: true, WindowScaling: true,
 		},
 		Modules: Modules{

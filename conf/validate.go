@@ -98,6 +98,10 @@ func (v *validator) tcp() {
 	dur("keepalive_interval", t.KeepAliveInterval.D(), time.Second, 32767*time.Second)
 	between(v, "tcp.keepalive_probes", t.KeepAliveProbes, 1, 127)
 	dur("time_wait", t.TimeWait.D(), 0, 10*time.Minute)
+	dur("orphan_timeout", t.OrphanTimeout.D(), time.Second, time.Hour)
+	between(v, "tcp.max_orphans", t.MaxOrphans, 1, 1<<24)
+	between(v, "tcp.max_time_waits", t.MaxTimeWaits, 1, 1<<24)
+	between(v, "tcp.challenge_limit", t.ChallengeLimit, 1, 1<<24)
 	dur("fin_wait", t.FinWait.D(), time.Second, 10*time.Minute)
 	between(v, "tcp.backlog", t.Backlog, 1, 65536)
 	if n := int(t.Ports.Max) - int(t.Ports.Min) + 1; n < 64 {

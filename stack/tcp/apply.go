@@ -171,7 +171,7 @@ func (e *Engine) status(c *Conn, m *rtx.Command) {
 		c.setTimer(timerRtx, m.TimerAt())
 	}
 	if m.AsOf == c.lastEvent {
-		c.stopTimer(timerBackstop)
+		c.setBackstop(e.stallEnd(c)) // nothing else is its business now
 	}
 	exit := m.Flags&rtx.FlagExit != 0
 	if c.cwr && (c.ca >= cong.CARecovery || c.cwrOver()) {

@@ -41,9 +41,12 @@ func (e *Engine) closed(c *Conn) bool {
 		e.destroy(c, Aborted)
 		return true
 	}
+	if !e.adoptOrphan(c) {
+		return true
+	}
 	e.shutdownWrite(c)
 	if c.state == FinWait2 {
-		c.setTimer(timerState, e.now.Add(e.cfg.FinWait2))
+		c.setTimer(timerState, e.now.Add(e.finWait2(c)))
 	}
 	return false
 }
@@ -63,7 +66,7 @@ func (e *Engine) finAcked(c *Conn) {
 	case FinWait1:
 		c.state = FinWait2
 		if c.orphan {
-			c.setTimer(timerState, e.now.Add(e.cfg.FinWait2))
+			c.setTimer(timerState, e.now.Add(e.finWait2(c)))
 		}
 	case Closing:
 		e.timeWait(c)
@@ -122,6 +125,9 @@ func (e *Engine) letGo(c *Conn, why Errno) {
 	e.outs.idle(c)
 	c.ooo.Reset()
 	e.Stats.Conns--
+	if c.counted {
+		e.Stats.Orphans--
+	}
 	if !c.orphan {
 		c.rcv.Commit(c.rcvOff)
 	}
@@ -151,18 +157,31 @@ type timeWait struct {
 	tsOK           bool
 }
 
+// lastWord is what a TIME-WAIT record keeps of c.
+func (c *Conn) lastWord() timeWait {
+	return timeWait{
+		tuple: c.Tuple, sndNxt: c.sndNxt, rcvNxt: c.rcvNxt, rcvWnd: c.rcvAdv - c.rcvNxt, window: c.window(),
+		tsRecent: c.tsRecent, tsOffset: c.tsOffset, tsOK: c.tsOK,
+	}
+}
+
 // timeWait replaces the connection by a TIME-WAIT record, and acknowledges the peer's FIN if that was not done yet.
 func (e *Engine) timeWait(c *Conn) {
+	if e.Stats.TimeWaits >= uint64(e.cfg.MaxTimeWaits) { // the peer's last word may get no answer then, but memory is bounded
+		e.Stats.TimeWaitOverflows++
+		if tw := c.lastWord(); c.ackNow {
+			e.timeWaitAck(&tw)
+		}
+		e.destroy(c, OK)
+		return
+	}
 	var tw *timeWait
 	if n := len(e.twFree); n > 0 {
 		tw, e.twFree = e.twFree[n-1], e.twFree[:n-1]
 	} else {
 		tw = new(timeWait)
 	}
-	*tw = timeWait{
-		tuple: c.Tuple, sndNxt: c.sndNxt, rcvNxt: c.rcvNxt, rcvWnd: c.rcvAdv - c.rcvNxt, window: c.window(),
-		tsRecent: c.tsRecent, tsOffset: c.tsOffset, tsOK: c.tsOK,
-	}
+	*tw = c.lastWord()
 	unacked := c.ackNow
 	e.letGo(c, OK)
 	en := &e.slots[c.slot]
@@ -191,7 +210,7 @@ func (e *Engine) timeWaitSegment(tw *timeWait, k *Tuple, t *wire.TCP) {
 	hasTS := tw.tsOK && o.Set&wire.OptTS != 0
 	old := hasTS && int32(o.TSVal-tw.tsRecent) < 0
 	if t.Flags&(wire.SYN|wire.ACK|wire.RST) == wire.SYN && !old &&
-		(seq.After(t.Seq, tw.rcvNxt) || hasTS && int32(o.TSVal-tw.tsRecent) > 0) {
+		(seq.After(t.Seq, tw.rcvNxt) || hasTS && int32(o.TSVal-tw.tsRecent) > 0 || !tw.tsOK && o.Set&wire.OptTS != 0) {
 		// A new incarnation: its ISS lies above what the old one sent (RFC 6191, 2).
 		iss := tw.sndNxt + 65535 + 2
 		if l := e.listener(k); l != nil {

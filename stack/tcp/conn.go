@@ -103,6 +103,7 @@ type Conn struct {
 	rcvMSS              uint32   // largest segment seen lately
 	lastAckSent         uint32
 	tsRecent            uint32
+	softErr             Errno // what an ICMP error said of what is in flight
 	tsRecentAt          plugins.Time
 	ackPend             uint32 // bytes received and not acknowledged yet
 	maxAcked            uint32 // payload of the largest segment that the peer has acknowledged (RFC 5927, 7.2)
@@ -162,9 +163,9 @@ type Conn struct {
 	x          *extra // what few connections need; nil for the others
 	orphan     bool   // the application has closed it
 	starved    bool   // its writer found no memory
+	counted    bool   // in Stats.Orphans
 	unresolved bool
 	chrono     chrono
-	softErr    Errno
 }
 
 // extra is what few connections need.

@@ -32,12 +32,16 @@ type Config struct {
 	FinWait2       time.Duration // of connections that the application has closed; default 60 s
 	SynRetries     int           // default 7: a SYN is tried for 255 s (RFC 9293, MUST-23 wants 3 minutes)
 	SynAckRetries  int           // default 5
+	OrphanTimeout  time.Duration // ... and one that the application has closed; default 102.2 s (Linux: 8 tries)
 	RetransTimeout time.Duration // without progress for this long a connection ends (RFC 9293 R2); default 924.6 s
 	KeepaliveIdle  time.Duration // default 2 h
 	KeepaliveEvery time.Duration // default 75 s
 	KeepaliveCount int           // default 9
 	PortLow        uint16        // source ports; default 32768..60999
 	PortHigh       uint16
+	MaxOrphans     int // connections that the application has closed and that are not over; default 65536
+	MaxTimeWaits   int // default 262144
+	ChallengeLimit int // challenge ACKs per second of all connections, on average; default 1000
 	MaxConns       int // default 1<<20
 	NoDelay        bool
 	SynCookies     SynCookies
@@ -61,6 +65,10 @@ func (c *Config) setDefaults() {
 	def(&c.SynRetries, 7)
 	def(&c.SynAckRetries, 5)
 	def(&c.RetransTimeout, 924600*time.Millisecond)
+	def(&c.OrphanTimeout, 102200*time.Millisecond)
+	def(&c.MaxOrphans, 1<<16)
+	def(&c.MaxTimeWaits, 1<<18)
+	def(&c.ChallengeLimit, 1000)
 	def(&c.KeepaliveIdle, 2*time.Hour)
 	def(&c.KeepaliveEvery, 75*time.Second)
 	def(&c.KeepaliveCount, 9)
@@ -114,14 +122,14 @@ type Link interface {
 
 // Keys are the secrets of all workers of a stack: they are shared, so that a flow looks the same whichever worker it lands on.
 type Keys struct {
-	ISN, Port, Timestamp, Table Key
-	Cookie                      [2]Key // of SYN cookies
+	ISN, Port, Timestamp, Table, PortTable Key
+	Cookie                                 [2]Key // of SYN cookies
 }
 
 // NewKeys draws keys from r.
 func NewKeys(r *rand.Rand) Keys {
 	k := func() Key { return Key{r.Uint64(), r.Uint64()} }
-	return Keys{ISN: k(), Port: k(), Timestamp: k(), Table: k(), Cookie: [2]Key{k(), k()}}
+	return Keys{ISN: k(), Port: k(), Timestamp: k(), Table: k(), Cookie: [2]Key{k(), k()}, PortTable: k()}
 }
 
 // entry is a slot of the engine: a connection, a half-open one, a TIME-WAIT record, or free.
@@ -171,9 +179,10 @@ type Engine struct {
 	ecnHoles ecnHoles
 	resets   []lateReset
 	paths    paths
-	tooBigs  bucket // messages about the path's MTU
-	refusals bucket // resets for segments of no connection
-	portNext uint32
+	tooBigs  bucket   // messages about the path's MTU
+	refusals bucket   // resets for segments of no connection
+	ports    []uint32 // counters of source ports; nil before the first
+	budget   challenges
 	mtu6     int  // of the interface for IPv6; 0: as Config says
 	fullStop bool // this turn's output stopped for want of room or buffers
 
@@ -189,7 +198,6 @@ func New(cfg Config, env Env, now plugins.Time) *Engine {
 	e.rtx.apply, e.pace.apply, e.cong.apply = e.applyRtx, e.applyPace, e.applyCong
 	e.table.init()
 	e.outs.rings.budget = env.Budget
-	e.portNext = e.rng.Uint32()
 	return e
 }
 

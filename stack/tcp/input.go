@@ -6,6 +6,7 @@ import (
 	"github.com/fastpath-tcp/fastpath/plugins"
 	"github.com/fastpath-tcp/fastpath/plugins/rtx"
 	"github.com/fastpath-tcp/fastpath/stack/seq"
+	"github.com/fastpath-tcp/fastpath/stack/stream"
 	"github.com/fastpath-tcp/fastpath/stack/wire"
 )
 
@@ -32,6 +33,10 @@ func (e *Engine) segment(c *Conn, t *wire.TCP) {
 	if c.tsOK && o.Set&wire.OptTS != 0 && t.Flags&wire.RST == 0 && e.paws(c, &o) {
 		e.Stats.PAWS++
 		e.dupAck(c, t)
+		return
+	}
+	if t.Flags&wire.RST != 0 && c.resetsToo(t.Seq) {
+		e.gotReset(c)
 		return
 	}
 	if !e.acceptable(c, t) {
@@ -121,9 +126,48 @@ func (e *Engine) ackOnly(c *Conn, t *wire.TCP) {
 // challengeEvery spaces challenge ACKs and answers to unacceptable segments per connection (RFC 5961, 7; as Linux does).
 const challengeEvery = 500 * time.Millisecond
 
+// resetsToo reports whether a reset with this sequence number counts, although it is not at RCV.NXT: a peer that has seen our SACK
+// blocks may reset behind the last of them, and one that has sent its FIN before that (as Linux takes them).
+func (c *Conn) resetsToo(s uint32) bool {
+	switch {
+	case s == c.rcvNxt-1:
+		return c.state == CloseWait || c.state == LastAck || c.state == Closing
+	case c.ooo.Len() > 0 && c.sackOK:
+		last := uint64(0)
+		c.ooo.All(func(r stream.Range) bool { last = r.End; return true })
+		return s == c.rcvSeq(last)
+	}
+	return false
+}
+
+// mayChallenge is the limit on the challenge ACKs of all connections (RFC 5961, 7). The budget of each second is drawn anew, so that
+// nobody can tell from what is left of it whether others were challenged (CVE-2016-5696; as Linux draws it).
+func (e *Engine) mayChallenge() bool {
+	b := &e.budget
+	if e.now >= b.until {
+		limit := uint32(e.cfg.ChallengeLimit)
+		b.until, b.left = e.now.Add(time.Second), (limit+1)/2+e.rng.Uint32N(limit)
+	}
+	if b.left == 0 {
+		e.Stats.ChallengesLimited++
+		return false
+	}
+	b.left--
+	return true
+}
+
+// challenges is how many challenge ACKs may still leave until a time.
+type challenges struct {
+	until plugins.Time
+	left  uint32
+}
+
 // challenge answers a suspicious segment with an ACK, at a limited rate.
 func (e *Engine) challenge(c *Conn) {
 	if c.nextAnswer > e.now {
+		return
+	}
+	if !e.mayChallenge() {
 		return
 	}
 	c.nextAnswer = e.now.Add(challengeEvery)
@@ -173,8 +217,10 @@ func (e *Engine) ack(c *Conn, t *wire.TCP, o *wire.Options) bool {
 	hadData := c.sndNxt != c.sndUna
 	same := wnd == c.sndWnd
 	e.peerWindow(c, t, wnd)
-	if c.probes > 0 { // a closed window may stay closed for ever, as long as its probes are answered (RFC 9293, MUST-37)
-		c.probes, c.stallSince = 0, 0
+	if c.probes > 0 { // a closed window may stay closed for ever, as long as its probes are answered (RFC 9293, MUST-37) ...
+		if c.probes = 0; c.Tuned().UserTimeout == 0 { // ... and the application has not set a limit
+			c.stallSince = 0
+		}
 	}
 	if c.keepProbes > 0 { // the peer lives: the idle time begins anew
 		c.keepProbes = 0

@@ -139,8 +139,13 @@ func (e *Engine) ConnectAs(k Tuple, s *Setup) (*Conn, error) {
 		if !e.choosePort(&k) {
 			return nil, NotLocal
 		}
-	} else if e.find(&k) != nil {
-		return nil, PortInUse
+	}
+	iss := uint32(0)
+	if e.find(&k) != nil {
+		if !e.reusable(&k) {
+			return nil, PortInUse
+		}
+		iss = e.freeTuple(&k)
 	}
 	c := e.newConn(&k)
 	if c == nil {
@@ -148,7 +153,7 @@ func (e *Engine) ConnectAs(k Tuple, s *Setup) (*Conn, error) {
 	}
 	e.Stats.ActiveOpens++
 	c.state = SynSent
-	c.iss = e.isn(&k)
+	c.iss = or(iss, e.isn(&k))
 	c.sndUna, c.sndNxt = c.iss, c.iss
 	c.rcvScale = scaleFor(e.cfg.RecvBuffer)
 	c.mss = uint32(e.ourMSS(&k))
@@ -160,21 +165,6 @@ func (e *Engine) ConnectAs(k Tuple, s *Setup) (*Conn, error) {
 	e.makeReady(c)
 	c.setTimer(timerState, e.now.Add(rtoInitial))
 	return c, nil
-}
-
-// choosePort picks a source port (RFC 6056, 3.3.3: a keyed hash of the tuple and a counter) whose reply comes to this worker.
-func (e *Engine) choosePort(k *Tuple) bool {
-	n := uint32(e.cfg.PortHigh-e.cfg.PortLow) + 1
-	a, b, c, d, _ := k.words()
-	start := uint32(e.env.Keys.Port.siphash(a, b, c, d, uint64(k.RemotePort)))
-	for range n {
-		k.LocalPort = e.cfg.PortLow + uint16((start+e.portNext)%n)
-		e.portNext++
-		if e.env.Mine(k) && e.find(k) == nil {
-			return true
-		}
-	}
-	return false
 }
 
 // sendHandshake sends the SYN or the SYN-ACK, if it is due.
@@ -232,14 +222,18 @@ func (e *Engine) handshakeExpired(c *Conn) {
 	if c.state != SynSent && c.state != SynReceived {
 		return
 	}
-	if int(c.synRetries) >= limit {
+	ends := never
+	if d := c.Tuned().UserTimeout; d > 0 { // RFC 5482, 3; Linux takes it for the handshake too
+		ends = c.openedAt.Add(d)
+	}
+	if int(c.synRetries) >= limit || e.now >= ends {
 		e.Stats.AttemptFails++
 		e.destroy(c, c.timedOut())
 		return
 	}
 	c.synRetries++
 	c.ackNow = true
-	c.setTimer(timerState, e.now.Add(min(rtoInitial<<min(c.synRetries, 10), rtoMax)))
+	c.setTimer(timerState, min(e.now.Add(min(rtoInitial<<min(c.synRetries, 10), rtoMax)), ends))
 	e.makeReady(c)
 }
 

@@ -155,3 +155,52 @@ func TestResetWhileClosing(t *testing.T) {
 		})
 	}
 }
+
+// A reset behind our last SACK block counts, and so does one at the peer's FIN once that was taken (as Linux has it); elsewhere it is
+// challenged or dropped (RFC 5961, 3.2).
+func TestResetElsewhere(t *testing.T) {
+	both(t, tcp.Config{}, func(t *testing.T, p *tcptest.Peer, f *tcptest.Flow) {
+		f.Send("P. 1001:2001(1000) ack 1")
+		f.Expect(". 1:1(0) ack 1 <sack 1001:2001>")
+		f.Send("R 2000:2000(0)")
+		f.Expect(". 1:1(0) ack 1 <sack 1001:2001>")
+		f.WantState("ESTAB")
+		f.Send("R 2001:2001(0)")
+		f.WantState("")
+		f.WantReadErr(tcp.Reset)
+	})
+	both(t, tcp.Config{}, func(t *testing.T, p *tcptest.Peer, f *tcptest.Flow) {
+		f.Send("R 0:0(0)")
+		f.WantState("ESTAB")
+		f.Send("F. 1:1(0) ack 1")
+		f.Expect(". 1:1(0) ack 2")
+		f.Send("R 1:1(0)")
+		f.WantState("")
+	})
+}
+
+// RFC 5961, 7: challenges of all connections together are limited, by a budget that is drawn anew each second.
+func TestChallengeLimit(t *testing.T) {
+	p := newPeer(t, tcp.Config{ChallengeLimit: 6})
+	l := p.Listen(100)
+	var flows []*tcptest.Flow
+	for i := range 20 {
+		flows = append(flows, p.Passive(l, uint16(5000+i), "mss 1460", 1000))
+	}
+	seen := map[int]bool{}
+	for range 10 {
+		p.Idle(1100 * ms)
+		n := 0
+		for _, f := range flows {
+			f.Send("S 100:100(0)")
+			n += len(p.Take())
+		}
+		if n < 3 || n > 8 { // 3 to 6+3-1
+			t.Errorf("%d challenges in a second", n)
+		}
+		seen[n] = true
+	}
+	if len(seen) < 2 || p.Stats().TCP.ChallengesLimited == 0 {
+		t.Errorf("budgets %v, %d refused", seen, p.Stats().TCP.ChallengesLimited)
+	}
+}

@@ -45,6 +45,11 @@ type Stats struct {
 	TxFull                      uint64 // times that output waited for room in the TX FIFO
 	AbortOnClose, AbortOnData   uint64
 	AbortOnTimeout              uint64
+	AbortOnMemory               uint64 // closed by the application while too many such were open, or memory was out
+	Orphans                     uint64 // gauge: closed by the application and not over
+	TimeWaitOverflows           uint64 // connections that went without TIME-WAIT, because there were too many
+	TimeWaitReuses              uint64 // connections that we opened in place of one in TIME-WAIT
+	ChallengesLimited           uint64 // challenges not sent, because there were too many
 	BadCommands                 uint64 // commands of modules that were refused
 	StaleDecisions              uint64 // decisions older than the flow's barrier
 	Resumes                     uint64

@@ -123,9 +123,8 @@ func (e *Engine) rtxExpired(c *Conn) {
 	if c.out.log.n == 0 || c.resume[plugins.Rtx] {
 		return
 	}
-	if c.rtxTimer == rtx.TimerRTO && c.stallSince != 0 && e.now.Sub(c.stallSince) >= e.cfg.RetransTimeout {
-		e.Stats.AbortOnTimeout++
-		e.destroy(c, c.timedOut()) // RFC 9293, 3.8.3 R2
+	if c.rtxTimer == rtx.TimerRTO && e.stalled(c) {
+		e.giveUp(c) // RFC 9293, 3.8.3 R2
 		return
 	}
 	e.markIfIdleApp(c)
@@ -143,7 +142,16 @@ func (e *Engine) markIfIdleApp(c *Conn) {
 
 // armBackstop sets the time at which the engine itself retransmits if the rtx module says nothing: well after the module's own RTO.
 func (e *Engine) armBackstop(c *Conn) {
-	c.setTimer(timerBackstop, e.now.Add(min(2*c.rto(), rtoMax)<<min(c.backstops, 6)))
+	c.setTimer(timerBackstop, min(e.now.Add(min(2*c.rto(), rtoMax)<<min(c.backstops, 6)), e.stallEnd(c)))
+}
+
+// setBackstop sets the backstop to a time, which may be never.
+func (c *Conn) setBackstop(at plugins.Time) {
+	if at == never {
+		c.stopTimer(timerBackstop)
+		return
+	}
+	c.setTimer(timerBackstop, at)
 }
 
 // backstop is the engine's own retransmission timeout (RFC 6298, 5.4 to 5.6): the head is sent again, whatever the module does.
@@ -151,12 +159,12 @@ func (e *Engine) backstop(c *Conn) {
 	if c.out.log.n == 0 {
 		return
 	}
+	if e.stalled(c) {
+		e.giveUp(c)
+		return
+	}
 	if c.stallSince == 0 {
 		c.stallSince = e.now
-	} else if e.now.Sub(c.stallSince) >= e.cfg.RetransTimeout {
-		e.Stats.AbortOnTimeout++
-		e.destroy(c, c.timedOut())
-		return
 	}
 	e.Stats.BackstopRTOs++
 	c.backstops++
@@ -175,7 +183,7 @@ func (e *Engine) backstop(c *Conn) {
 
 // armPersist starts zero-window probing (RFC 9293, 3.8.6.1): first after an RTO, then with exponential back-off.
 func (e *Engine) armPersist(c *Conn) {
-	c.setTimer(timerState, e.now.Add(min(c.rto()<<min(c.persists, 10), rtoMax)))
+	c.setTimer(timerState, min(e.now.Add(min(c.rto()<<min(c.persists, 10), rtoMax)), max(e.stallEnd(c), e.now)))
 }
 
 // persistProgress is called when the peer has acknowledged and nothing is outstanding: the window may be open again.
@@ -184,7 +192,7 @@ func (e *Engine) persistProgress(c *Conn) {
 		return // the timer is that of FIN-WAIT-2
 	}
 	if c.sndWnd > 0 {
-		c.persists = 0
+		c.persists, c.stallSince = 0, 0
 		if c.opts.Load()&OptCork == 0 { // else the timer is that of the corked segment
 			c.stopTimer(timerState)
 		}
@@ -199,11 +207,10 @@ func (e *Engine) persistExpired(c *Conn) {
 	closed := c.sndWnd == 0
 	// The peer answers probes of a closed window as long as it lives, however long that is (RFC 9293, MUST-37). Without answers the
 	// connection ends like one whose segments are lost.
-	if closed && c.probes == 0 {
+	if closed && (c.stallSince == 0 || c.probes == 0 && c.Tuned().UserTimeout == 0) {
 		c.stallSince = e.now
-	} else if closed && e.now.Sub(c.stallSince) >= e.cfg.RetransTimeout {
-		e.Stats.AbortOnTimeout++
-		e.destroy(c, c.timedOut())
+	} else if closed && e.stalled(c) {
+		e.giveUp(c)
 		return
 	}
 	if closed && c.orphan && c.persists >= orphanProbes { // nobody is left who could end it
@@ -263,10 +270,9 @@ func (e *Engine) keepaliveExpired(c *Conn) {
 		c.setTimer(timerKeepalive, e.now.Add(after))
 	case idle < after && c.keepProbes == 0:
 		c.setTimer(timerKeepalive, e.now.Add(after-idle))
-	case int(c.keepProbes) >= count:
-		e.Stats.AbortOnTimeout++
+	case c.keepProbes > 0 && idle >= or(c.Tuned().UserTimeout, never.Sub(0)), int(c.keepProbes) >= count && c.Tuned().UserTimeout == 0:
 		e.reset(c)
-		e.destroy(c, c.timedOut())
+		e.giveUp(c)
 	default:
 		e.Stats.KeepaliveProbes++
 		e.sendProbe(c)

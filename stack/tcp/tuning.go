@@ -15,6 +15,8 @@ type Tuning struct {
 	MaxRate      uint64        // payload bytes per second (SO_MAX_PACING_RATE)
 	RecvBuffer   int           // bytes that wait for the reader (SO_RCVBUF); the buffer then does not size itself
 	SendBuffer   int           // bytes written and not acknowledged (SO_SNDBUF)
+	UserTimeout  time.Duration // the most that data may stay unacknowledged, or unsent at a closed window (TCP_USER_TIMEOUT)
+	FinWait2     time.Duration // of a connection that the application has closed (TCP_LINGER2)
 	NotSentLowat int           // a writer is held back while as many bytes have not been sent yet (TCP_NOTSENT_LOWAT)
 }
 
