@@ -4,24 +4,32 @@ import (
 	"context"
 	"net"
 	"net/netip"
+	"runtime"
 	"testing"
+	"time"
 
 	"golang.org/x/net/nettest"
 
 	"github.com/fastpath-tcp/fastpath/pmd/memlink"
 	"github.com/fastpath-tcp/fastpath/stack"
 	"github.com/fastpath-tcp/fastpath/stack/sock"
+	"github.com/fastpath-tcp/fastpath/stack/tcp"
 )
 
 // pair makes two stacks joined by a clean link in memory; the test fails if a buffer leaks.
 func pair(t testing.TB, cfg stack.Config) (a, b *stack.Stack) {
 	t.Helper()
-	pa, pb, err := memlink.New(memlink.Config{})
+	return pairOn(t, memlink.Config{}, cfg, cfg)
+}
+
+// pairOn is pair over a link, with stacks of their own configurations.
+func pairOn(t testing.TB, link memlink.Config, ca, cb stack.Config) (a, b *stack.Stack) {
+	t.Helper()
+	pa, pb, err := memlink.New(link)
 	if err != nil {
 		t.Fatal(err)
 	}
-	make := func(p *memlink.Port, addr string) *stack.Stack {
-		c := cfg
+	make := func(c stack.Config, p *memlink.Port, addr string) *stack.Stack {
 		c.Port, c.Addrs = p, []netip.Prefix{netip.MustParsePrefix(addr)}
 		s, err := stack.New(c)
 		if err != nil {
@@ -29,7 +37,7 @@ func pair(t testing.TB, cfg stack.Config) (a, b *stack.Stack) {
 		}
 		return s
 	}
-	a, b = make(pa, "10.0.0.1/24"), make(pb, "10.0.0.2/24")
+	a, b = make(ca, pa, "10.0.0.1/24"), make(cb, pb, "10.0.0.2/24")
 	t.Cleanup(func() {
 		if err := a.Close(); err != nil {
 			t.Error(err)
@@ -42,15 +50,26 @@ func pair(t testing.TB, cfg stack.Config) (a, b *stack.Stack) {
 }
 
 func TestConn(t *testing.T) {
+	two := stack.Config{Workers: make([]stack.WorkerConfig, 2)}
+	spin := stack.Config{Workers: []stack.WorkerConfig{{Poll: stack.Spin, Core: 0}}}
+	bad := memlink.Path{Loss: memlink.Loss{Random: 5_000_000}, Duplicate: 20_000_000, Corrupt: 2_000_000, Reorder: 50_000_000, ReorderDelay: 300 * time.Microsecond, Delay: 200 * time.Microsecond}
 	for _, c := range []struct {
-		name string
-		cfg  stack.Config
+		name   string
+		link   memlink.Config
+		ca, cb stack.Config
 	}{
-		{"adaptive", stack.Config{}},
-		{"two workers", stack.Config{Workers: make([]stack.WorkerConfig, 2)}},
+		{name: "adaptive"},
+		{name: "two workers", ca: two, cb: two},
+		{name: "spinning", ca: spin},
+		{name: "lossy", link: memlink.Config{AtoB: bad, BtoA: bad, Seed: 1, Now: stack.Monotonic{}.Now}},
+		{name: "tiny MTU", link: memlink.Config{MTU: 128}, cb: two},
+		{name: "small buffers", ca: small, cb: small},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			sa, sb := pair(t, c.cfg)
+			if len(c.ca.Workers) == 1 && runtime.NumCPU() < 2 {
+				t.Skip("a spinning worker wants a core of its own, and there is one only")
+			}
+			sa, sb := pairOn(t, c.link, c.ca, c.cb)
 			ln, err := sock.Listen(sb, "tcp", "10.0.0.2:80")
 			if err != nil {
 				t.Fatal(err)
@@ -68,3 +87,5 @@ func TestConn(t *testing.T) {
 		})
 	}
 }
+
+var small = stack.Config{TCP: tcp.Config{RecvBuffer: 4096, SendBuffer: 4096}}
