@@ -47,7 +47,7 @@ type WorkerStats struct {
 	Parked        time.Duration
 	Turn          Histogram // durations of one busy turn in sixteen
 	Gap           Histogram // from one turn's end to the next one's start, sleeps left out: what applications and others took
-	PoolFree      int       // buffers of the worker's pool that are free
+	PoolFree      int       // buffers of the worker's pool that it does not hold; what the driver keeps is free too
 	PoolLen       int       // buffers of the pool
 	NotifierFull  uint64    // times that a spinning worker woke an application itself, because the notifier was behind
 	FramesWaiting int       // frames in the FIFO
@@ -59,7 +59,7 @@ func (s *Stack) Stats() (all []WorkerStats) {
 		st := WorkerStats{
 			Index: w.index, Queue: -1, Core: -1, TCP: w.engine.Stats, UDP: w.udp.Stats, L3: w.Stats, Neigh: w.neigh.Stats(), Frag: w.frags.Stats(),
 			Busy: w.turns.busy, Idle: w.turns.idle, Parks: w.turns.parks, Parked: w.turns.parked, Turn: w.turns.turn, Gap: w.turns.gap,
-			PoolFree: w.pool.Free(), PoolLen: w.pool.Len(), FramesWaiting: w.fifo.Len(),
+			PoolFree: w.pool.NotHeld(), PoolLen: w.pool.Len(), FramesWaiting: w.fifo.Len(),
 		}
 		if w.queue != nil {
 			st.Queue = w.index

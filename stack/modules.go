@@ -97,3 +97,9 @@ func (s *Stack) Flows(k plugins.Kind, index int) (n int) {
 	s.each(func(w *Worker) { n += w.engine.Flows(k, index) })
 	return n
 }
+
+// Resumes is the number of flows that module index was handed while they were alive: by Use, Give, or because another one failed.
+func (s *Stack) Resumes(k plugins.Kind, index int) (n uint64) {
+	s.each(func(w *Worker) { n += w.engine.Resumes(k, index) })
+	return n
+}

@@ -24,6 +24,9 @@ func (c *ctl) capture() *cobra.Command {
 		Long: `Capture frames of the running daemon as pcapng, until --count frames were written or the command is interrupted.
 Frames that come faster than they can be written are dropped and counted, the daemon is not slowed down.
 
+Where a port computes checksums (afpacket, tap and DPDK ports with the offload tx_csum, see "fastpath ctl stat"), frames are captured before
+it does: those that the daemon sent then show wrong checksums, which is no error.
+
 Filters are those of tcpdump, as far as they are about addresses, ports, protocols, TCP flags and lengths:
   tcp and port 80 and not host 10.7.0.9
   src net 10.7.0.0/24 and (tcp-syn or tcp-fin)`,

@@ -25,7 +25,9 @@ type Engine interface {
 // SwapReport tells what a change of module did.
 type SwapReport = plugins.SwapReport
 
-// FlowCounter is what an Engine may offer besides: the number of flows that the module at index serves.
+// FlowCounter is what an Engine may offer besides: the number of flows that the module at index serves, and of those that it was handed
+// while they were alive.
 type FlowCounter interface {
 	Flows(kind plugins.Kind, index int) int
+	Resumes(kind plugins.Kind, index int) uint64
 }

@@ -211,6 +211,8 @@ func (e *fakeEngine) SetFallback(k plugins.Kind, index int) error {
 	return e.each(func(w *fakeWorker) error { w.fallback[k] = index; return nil })
 }
 
+func (e *fakeEngine) Resumes(plugins.Kind, int) uint64 { return 0 }
+
 func (e *fakeEngine) Flows(k plugins.Kind, index int) (n int) {
 	_ = e.each(func(w *fakeWorker) error {
 		for _, f := range w.flows {

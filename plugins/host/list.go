@@ -20,8 +20,11 @@ type Status struct {
 	Path      string // of the process's binary
 	SHA256    string // of the file that was executed, in hexadecimal
 	Flows     int    // -1 if the engine does not count them
+	Resumes   uint64 // flows that the running instance was handed while they were alive
 	Restarts  int
-	Since     time.Time // of the running instance
+	RestartIn time.Duration   // with State "restarting": until the next attempt; 0: it is under way
+	Params    []plugins.Param // that the running instance documents
+	Since     time.Time       // of the running instance
 	// Durations of the last death: until all flows were with the fallback, and until a new process served in its place. Both
 	// count from the moment at which the death was known.
 	FellBack, Recovered time.Duration
@@ -41,7 +44,7 @@ func (m *Manager) List() []Status {
 		}
 		if fb := &m.fallback[k]; fb.set {
 			list = append(list, Status{Kind: k, Name: fb.name, Version: fb.info.Version, Role: "fallback", State: "ready",
-				Flows: m.flows(k, fb.index), Since: fb.since})
+				Flows: m.flows(k, fb.index), Resumes: m.resumes(k, fb.index), Since: fb.since, Params: fb.info.Params})
 		}
 	}
 	return list
@@ -52,6 +55,13 @@ func (m *Manager) flows(k plugins.Kind, index int) int {
 		return fc.Flows(k, index)
 	}
 	return -1
+}
+
+func (m *Manager) resumes(k plugins.Kind, index int) uint64 {
+	if fc, ok := m.cfg.Engine.(FlowCounter); ok {
+		return fc.Resumes(k, index)
+	}
+	return 0
 }
 
 func (m *Manager) status(mod *module) Status {
@@ -70,10 +80,13 @@ func (m *Manager) status(mod *module) Status {
 	}
 	in := mod.inst
 	if in == nil {
+		if !mod.failed && !mod.restartAt.IsZero() {
+			s.RestartIn = max(-since(mod.restartAt), 0)
+		}
 		return s
 	}
 	s.Version, s.Since, s.State = in.info.Version, in.since, in.state().String()
-	s.Flows = m.flows(s.Kind, in.index)
+	s.Flows, s.Resumes, s.Params = m.flows(s.Kind, in.index), m.resumes(s.Kind, in.index), in.info.Params
 	if in.proc != nil {
 		s.PID, s.Path, s.SHA256 = in.proc.child.Load().PID(), in.proc.path, in.proc.sha
 		for _, r := range in.remotes {

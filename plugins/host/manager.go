@@ -37,16 +37,17 @@ type Manager struct {
 
 // module is a module that the manager knows.
 type module struct {
-	spec     Spec
-	standing bool      // configured: stays ready when it is not in use
-	gone     bool      // it is no longer in Manager.modules
-	inst     *instance // nil while it is not running
-	deaths   []time.Time
-	restarts int
-	trouble  string        // why it is not running
-	failed   bool          // given up
-	fellBack time.Duration // of its last death
-	recover  time.Duration
+	spec      Spec
+	standing  bool      // configured: stays ready when it is not in use
+	gone      bool      // it is no longer in Manager.modules
+	inst      *instance // nil while it is not running
+	deaths    []time.Time
+	restarts  int
+	trouble   string        // why it is not running
+	failed    bool          // given up
+	restartAt time.Time     // the next attempt to start it again
+	fellBack  time.Duration // of its last death
+	recover   time.Duration
 }
 
 // instance is a running module: attached to the engine, in all workers.

@@ -353,10 +353,31 @@ func TestGiveUp(t *testing.T) {
 	if s := m.find("third", "active"); s.State != "failed" || s.Restarts != 3 {
 		t.Errorf("%+v\n%s", s, dump(m))
 	}
+	if s := m.find("third", "active"); s.RestartIn != 0 {
+		t.Errorf("a module that was given up is restarted in %v", s.RestartIn)
+	}
 	if _, err := m.Swap(t.Context(), plugins.Cong, "third", false); err != nil { // an operator may try again
 		t.Fatal(err)
 	}
 	waitFor(t, "answers", func() bool { return e.serving() == "third remote=true" && e.answers() > 100 })
+}
+
+// A dead module says when it is started again.
+func TestRestartIn(t *testing.T) {
+	e := newFakeEngine(t, 1, 5)
+	cfg := testConfig(t, e, testSpec(t, "good"))
+	cfg.Use[0].Restart.Min, cfg.Use[0].Restart.Max = 20*time.Second, 30*time.Second
+	m := startManager(t, cfg)
+	if s := m.find("third", "active"); s.RestartIn != 0 || len(s.Params) == 0 && len(m.find("third", "active").Version) == 0 {
+		t.Errorf("running: %+v", s)
+	}
+	_ = unix.Kill(m.find("third", "active").PID, unix.SIGKILL)
+	waitFor(t, "a time", func() bool { return m.find("third", "active").RestartIn > 0 })
+	first := m.find("third", "active")
+	if first.State != "restarting" || first.RestartIn > 20*time.Second || first.RestartIn < 10*time.Second {
+		t.Errorf("%+v", first)
+	}
+	waitFor(t, "less time", func() bool { return m.find("third", "active").RestartIn < first.RestartIn })
 }
 
 func TestConfigErrorsComeTogether(t *testing.T) {

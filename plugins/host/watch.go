@@ -187,5 +187,7 @@ func (m *Manager) pause(mod *module) (time.Duration, bool) {
 		m.note(mod, nil, Event{What: GaveUp, Detail: fmt.Sprintf("%d deaths within %v; the last: %s", n, r.Window, mod.trouble)})
 		return 0, false
 	}
-	return min(r.Min<<min(n-1, 30), r.Max), true
+	d := min(r.Min<<min(n-1, 30), r.Max)
+	mod.restartAt = now.Add(d)
+	return d, true
 }

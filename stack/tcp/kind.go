@@ -23,6 +23,7 @@ const maxModules = 64
 type member struct {
 	name    string
 	flows   int
+	resumes uint64         // flows that were handed to it while alive
 	remote  plugins.Remote // nil if the module is linked in
 	demoted bool           // its flows were moved to the fallback, because it is late or dead
 	gap     handover
@@ -232,6 +233,14 @@ func (e *Engine) Detach(k plugins.Kind, i int) error {
 	}
 	e.kinds[k].detach(i)
 	return nil
+}
+
+// Resumes is the number of flows that module i of kind k was handed while they were alive.
+func (e *Engine) Resumes(k plugins.Kind, i int) uint64 {
+	if e.check(k, i) != nil {
+		return 0
+	}
+	return e.member(k, i).resumes
 }
 
 // Flows is the number of flows that module i serves.

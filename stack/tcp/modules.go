@@ -144,10 +144,16 @@ func (e *Engine) resumeOne(c *Conn, budget int) (used int) {
 	return max(used, 1)
 }
 
+// resumed counts a flow that is handed to its module of kind k while alive.
+func (e *Engine) resumed(c *Conn, k plugins.Kind) {
+	e.Stats.Resumes++
+	e.of(c, k).resumes++
+}
+
 // resumeCong sends the Resume of a flow to its congestion control, with the flow's present state.
 func (e *Engine) resumeCong(c *Conn) {
 	c.resume[plugins.Cong] = false
-	e.Stats.Resumes++
+	e.resumed(c, plugins.Cong)
 	s := e.newSample(c, cong.KindResume)
 	s.Delivered = c.stat.delivered
 	s.PriorDelivered = c.stat.delivered - min(c.stat.rateDelivered, c.stat.delivered)
@@ -165,7 +171,7 @@ func (e *Engine) resumeCong(c *Conn) {
 // sends nothing new and its acknowledgements only shorten the log.
 func (e *Engine) resumeRtx(c *Conn, budget int) (used int) {
 	if c.replay == 0 {
-		e.Stats.Resumes++
+		e.resumed(c, plugins.Rtx)
 		ev := e.rtxEvent(c, rtx.EvResume)
 		ev.Seq, ev.End, ev.MSS = c.sndUna, c.sndNxt, c.mss
 		ev.Echo = plugins.Time(c.stat.srtt)
@@ -269,6 +275,9 @@ func (e *Engine) tellPace(c *Conn, kind uint8) {
 	if c.resume[plugins.Pace] { // the Resume holds the same fields
 		kind = pace.EvResume
 		c.resume[plugins.Pace] = false
+	}
+	if kind == pace.EvResume {
+		e.resumed(c, plugins.Pace)
 	}
 	e.event++
 	ev := e.pace.push(c.mod[plugins.Pace])

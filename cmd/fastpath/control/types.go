@@ -236,7 +236,7 @@ type PortStat struct {
 	TxErrors    uint64   `json:"tx_errors"`
 	TxFull      uint64   `json:"tx_full"`      // polls that left frames behind
 	PoolBuffers int      `json:"pool_buffers"` // over all queues
-	PoolFree    int      `json:"pool_free"`    // now
+	PoolFree    int      `json:"pool_free"`    // now; what is free in the driver's own pool counts
 }
 
 // WorkerStat is a worker.

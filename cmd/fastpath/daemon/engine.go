@@ -112,6 +112,15 @@ func (e *engine) Flows(k plugins.Kind, index int) (n int) {
 	return n
 }
 
+// Resumes implements host.FlowCounter.
+func (e *engine) Resumes(k plugins.Kind, index int) (n uint64) {
+	_ = e.each(k, index, func(s *stack.Stack, i int) error { // an index that is gone was handed nothing
+		n += s.Resumes(k, i)
+		return nil
+	})
+	return n
+}
+
 // swapGap waits until the module at index has answered for flows that it was given, and returns the longest time that this took on any
 // worker. A flow without any traffic may need no answer: the wait ends after the time limit.
 func (e *engine) swapGap(k plugins.Kind, index int, limit time.Duration) (gap time.Duration) {

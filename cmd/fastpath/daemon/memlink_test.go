@@ -22,6 +22,8 @@ import (
 
 	"github.com/fastpath-tcp/fastpath/cmd/fastpath/apps"
 	"github.com/fastpath-tcp/fastpath/cmd/fastpath/control"
+	"github.com/fastpath-tcp/fastpath/plugins"
+	"github.com/fastpath-tcp/fastpath/plugins/host"
 	"github.com/fastpath-tcp/fastpath/stack/sock"
 )
 
@@ -141,7 +143,7 @@ func TestTransfer(t *testing.T) {
 			t.Errorf("swap: %+v", s)
 		}
 		m := d.module("cong", "cdg")
-		if m.State != control.ModuleActive || m.Flows != 2 || m.PID == 0 || len(m.SHA256) != 64 || m.Placement != "process" || m.Path != "" {
+		if m.State != control.ModuleActive || m.Flows != 2 || m.Resumes != 2 || m.PID == 0 || len(m.SHA256) != 64 || m.Placement != "process" || m.Path != "" {
 			t.Errorf("the module in use: %+v", m)
 		}
 		if err := unix.Kill(m.PID, unix.SIGKILL); err != nil {
@@ -256,6 +258,30 @@ func TestListenEverywhere(t *testing.T) {
 	}
 	if n != 2 {
 		t.Errorf("%d listeners on port 7", n)
+	}
+}
+
+// A module that is linked in and in use is listed once; one from outside shows the parameters that it documents itself.
+func TestModulesList(t *testing.T) {
+	d := start(t, withoutProcesses)
+	seen := map[string]int{}
+	for _, m := range call[control.ModulesReply](d, control.OpModules, nil).Modules {
+		seen[m.Kind+"/"+m.Name]++
+	}
+	for name, n := range seen {
+		if n != 1 {
+			t.Errorf("%s is listed %d times", name, n)
+		}
+	}
+	if len(seen) < 3 {
+		t.Errorf("modules %v", seen)
+	}
+	m := d.Daemon.module(&host.Status{
+		Kind: plugins.Cong, Name: "third", Placement: host.Process, State: "restarting", Trouble: "killed", RestartIn: 3 * time.Second,
+		Params: []plugins.Param{{Name: "alpha", Type: "int", Default: "7", Doc: "what it is"}},
+	}, "cubic")
+	if len(m.Params) != 1 || m.Params[0].Value != "7" || m.Params[0].Doc != "what it is" || m.NextRestartInNS != int64(3*time.Second) || m.State != control.ModuleDead {
+		t.Errorf("%+v", m)
 	}
 }
 

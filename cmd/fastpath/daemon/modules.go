@@ -137,9 +137,20 @@ func (d *Daemon) Modules(context.Context) (*control.ModulesReply, error) {
 			fallback[s.Kind] = s.Name
 		}
 	}
+	// A module that is linked in needs no other to fall back to: while it is in use, its kind's fallback, which is the same, has nothing to do.
+	builtIn := map[plugins.Kind]string{}
+	for _, s := range list {
+		if s.Role == "active" && s.Placement == host.Builtin {
+			builtIn[s.Kind] = s.Name
+		}
+	}
 	r := &control.ModulesReply{Modules: []control.Module{}}
 	for i := range list {
-		r.Modules = append(r.Modules, d.module(&list[i], fallback[list[i].Kind]))
+		s := &list[i]
+		if s.Role == "fallback" && s.Flows == 0 && builtIn[s.Kind] == s.Name {
+			continue
+		}
+		r.Modules = append(r.Modules, d.module(s, fallback[s.Kind]))
 	}
 	slices.SortStableFunc(r.Modules, func(a, b control.Module) int {
 		ka, _ := plugins.ParseKind(a.Kind)
@@ -154,6 +165,7 @@ func (d *Daemon) module(s *host.Status, fallback string) control.Module {
 		Kind: s.Kind.String(), Name: s.Name, Version: s.Version, Placement: s.Placement.String(), State: moduleState(s), PID: s.PID,
 		Flows: max(s.Flows, 0), Restarts: s.Restarts, SHA256: s.SHA256, Fallback: fallback, LateCount: d.names.lates(s.Kind, s.Name),
 		Events: s.Stats.Events, Commands: s.Stats.Commands, BadCommands: s.Stats.Stale, LastError: s.Trouble, Params: []control.Param{},
+		Resumes: s.Resumes, NextRestartInNS: int64(s.RestartIn),
 	}
 	if s.Role == "fallback" {
 		m.Fallback, m.LateCount = "", 0
@@ -162,14 +174,16 @@ func (d *Daemon) module(s *host.Status, fallback string) control.Module {
 	if path {
 		m.Path = s.Path
 	}
-	if e, ok := builtin.Find(s.Kind, s.Name); ok {
-		for _, p := range e.Info.Params {
-			v, set := own[p.Name]
-			if !set {
-				v = p.Default
-			}
-			m.Params = append(m.Params, control.Param{Name: p.Name, Type: p.Type, Unit: p.Unit, Default: p.Default, Value: v, Doc: p.Doc})
+	params := s.Params // a module documents its own, wherever it comes from
+	if e, ok := builtin.Find(s.Kind, s.Name); ok && params == nil {
+		params = e.Info.Params
+	}
+	for _, p := range params {
+		v, set := own[p.Name]
+		if !set {
+			v = p.Default
 		}
+		m.Params = append(m.Params, control.Param{Name: p.Name, Type: p.Type, Unit: p.Unit, Default: p.Default, Value: v, Doc: p.Doc})
 	}
 	return m
 }
