@@ -248,7 +248,7 @@ func TestKernelStop(t *testing.T) {
 	short, shortOut := l.client("curl", "-sS", "-o", file, fmt.Sprintf("http://10.8.0.1/blob?size=%d&seed=4", size))
 	l.flow(control.StateEstablished)
 	long, longOut := l.client("curl", "-sS", "-o", "/dev/null", "http://10.8.0.1/") // 1 GiB
-	if !eventually(5*time.Second, func() bool { // a server that stops answers no request that it has not read yet
+	if !eventually(5*time.Second, func() bool {                                     // a server that stops answers no request that it has not read yet
 		n := 0
 		for _, c := range call[control.SSReply](l.testDaemon, control.OpSS, control.SSRequest{LocalPort: 80}).Conns {
 			if c.SentBytes > 0 {
