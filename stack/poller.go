@@ -26,6 +26,7 @@ type Poller struct {
 	wakeFD  int // eventfd
 	hold    hold
 	clock   Monotonic
+	fds     []unix.PollFd // of the last sleep
 }
 
 // DefaultPoller runs the adaptive workers of every stack that has no Poller of its own.
@@ -124,12 +125,11 @@ func (p *Poller) run() {
 // sleep waits until a port, an application or a deadline wants a turn. It returns false if there was no time to sleep.
 func (p *Poller) sleep(ws []*Worker, now plugins.Time) bool {
 	until := now.Add(maxSleep)
-	fds := make([]unix.PollFd, 1, 8)
-	fds[0] = unix.PollFd{Fd: int32(p.wakeFD), Events: unix.POLLIN}
+	p.fds = append(p.fds[:0], unix.PollFd{Fd: int32(p.wakeFD), Events: unix.POLLIN})
 	for _, w := range ws {
 		until = min(until, w.deadline())
 		if fd := w.wakeFD(); fd >= 0 {
-			fds = append(fds, unix.PollFd{Fd: int32(fd), Events: unix.POLLIN})
+			p.fds = append(p.fds, unix.PollFd{Fd: int32(fd), Events: unix.POLLIN})
 		} else if w.queue != nil {
 			until = min(until, now.Add(pollEvery))
 		}
@@ -149,7 +149,7 @@ func (p *Poller) sleep(ws []*Worker, now plugins.Time) bool {
 			w.turns.sleep(now)
 		}
 		ts := unix.NsecToTimespec(int64(until - now))
-		unix.Ppoll(fds, &ts, nil) //nolint:errcheck // interrupted or timed out: poll
+		unix.Ppoll(p.fds, &ts, nil) //nolint:errcheck // interrupted or timed out: poll
 		var drain [8]byte
 		unix.Read(p.wakeFD, drain[:]) //nolint:errcheck // empty if something else woke us
 		woke := p.clock.Now()
