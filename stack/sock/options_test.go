@@ -183,7 +183,7 @@ func (n names) LookupNetIP(ctx context.Context, network, host string) ([]netip.A
 }
 
 // Names need a resolver; their addresses are tried in turn, and the first one's error is told.
-func TestResolver(t *testing.T) {
+func TestDialerResolver(t *testing.T) {
 	sa, sb := pair(t, stack.Config{})
 	a := netip.MustParseAddr
 	d := sock.Dialer{Stack: sa, Timeout: 20 * time.Second, Resolver: names{
