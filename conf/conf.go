@@ -61,6 +61,11 @@ type Port struct {
 	Gateway   netip.Addr     `toml:"gateway"`  // default route of its family; invalid: none
 	Gateway6  netip.Addr     `toml:"gateway6"` // default route of IPv6; invalid: none
 	SLAAC     bool           `toml:"slaac"`    // IPv6 addresses and routes from router advertisements
+
+	Exception          string         `toml:"exception"`           // TAP device to make, for frames that are not fastpath's; empty: none
+	ExceptionAddresses []netip.Prefix `toml:"exception_addresses"` // the kernel's, on that device; those that it has stay
+	ExceptionRate      int            `toml:"exception_rate"`      // frames per second in each direction
+	ExceptionUnclaimed bool           `toml:"exception_unclaimed"` // also what fastpath would refuse at its own addresses
 }
 
 // Ways to run a worker.
@@ -303,7 +308,7 @@ func Default() *Config {
 
 // setDefaults makes a new element of a list what it is before its keys are read.
 func (p *Port) setDefaults() {
-	p.MTU, p.Queues, p.Buffers = 1500, 1, 8192
+	p.MTU, p.Queues, p.Buffers, p.ExceptionRate = 1500, 1, 8192, 20_000
 }
 
 func (w *Worker) setDefaults() {

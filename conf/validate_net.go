@@ -32,6 +32,7 @@ func (v *validator) ports() {
 	}
 	if !v.broken {
 		v.peers()
+		v.exceptions()
 	}
 }
 

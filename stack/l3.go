@@ -26,11 +26,16 @@ func (w *Worker) receive(b *pmd.Buf) {
 	var p wire.Packet
 	if d := w.parse(b, &p); d != wire.DropNone {
 		w.refused(&p)
-		w.drop(b, d)
+		if !w.excepted(b, d) {
+			w.drop(b, d)
+		}
 		return
 	}
+	w.share(b, &p)
 	if d := w.filtered(&p); d != wire.DropNone {
-		w.drop(b, d)
+		if w.ours(&p) || !w.excepted(b, wire.DropIPDest) { // the kernel has a filter of its own
+			w.drop(b, d)
+		}
 		return
 	}
 	if len(w.stack.workers) > 1 {
@@ -71,6 +76,9 @@ func (w *Worker) input(b *pmd.Buf, p *wire.Packet) {
 		d = w.ipv4Input(b, p)
 	}
 	if d != wire.DropNone {
+		if w.excepted(b, d) {
+			return
+		}
 		w.Stats.Drops[d]++
 	}
 	w.free(b)
@@ -88,7 +96,9 @@ func (w *Worker) transport(b *pmd.Buf, p *wire.Packet) wire.Drop {
 	case p.Proto == wire.ProtoICMPv6 && p.Family == wire.IPv6:
 		return w.icmp6Input(p)
 	}
-	w.unreachable(p, wire.ICMPProtoUnreachable)
+	if !w.leaves() {
+		w.unreachable(p, wire.ICMPProtoUnreachable)
+	}
 	return wire.DropIPProto
 }
 
@@ -97,6 +107,9 @@ func (w *Worker) tcpInput(b *pmd.Buf, p *wire.Packet) wire.Drop {
 	// A partial checksum is left by a sender on this host, and its content trusted (virtio 1.2, 5.1.6.4).
 	if d := wire.ParseTCP(p, &t, b.Flags&(pmd.RxCsumGood|pmd.RxPartial) != 0); d != wire.DropNone {
 		return d
+	}
+	if w.unclaimed(p, &t) {
+		return wire.DropTCPUnclaimed
 	}
 	w.engine.Input(p, &t)
 	return wire.DropNone

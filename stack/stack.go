@@ -69,18 +69,19 @@ type Config struct {
 	DADTransmits int        // how often an address is asked for before it is used; default 1, negative: used at once
 	// Secret goes into the identifiers of link-local and SLAAC addresses (RFC 7217): with the same one they are the same after every
 	// start. Default: made from Seed.
-	Secret  []byte
-	Workers []WorkerConfig // default: one adaptive worker
-	Modules [plugins.NumKinds]ModuleConfig
-	TCP     tcp.Config
-	Filter  *filter.Table // packet filter; default: none
-	Frag    frag.Config   // limits of reassembly, per worker; its Budget is this stack's
-	Budget  *mem.Budget   // memory limits; default: none
-	Arena   *mem.Arena    // default: a new one on Budget; stacks of a process may share one
-	Clock   Clock         // default: Monotonic. With another clock the caller runs Turn
-	Poller  *Poller       // default: DefaultPoller
-	Seed    uint64        // of keys and random draws; 0: random. Give it only to make a simulation repeatable
-	Log     *slog.Logger
+	Secret    []byte
+	Workers   []WorkerConfig // default: one adaptive worker
+	Modules   [plugins.NumKinds]ModuleConfig
+	TCP       tcp.Config
+	Exception *Exception    // way to the host's kernel; default: none
+	Filter    *filter.Table // packet filter; default: none
+	Frag      frag.Config   // limits of reassembly, per worker; its Budget is this stack's
+	Budget    *mem.Budget   // memory limits; default: none
+	Arena     *mem.Arena    // default: a new one on Budget; stacks of a process may share one
+	Clock     Clock         // default: Monotonic. With another clock the caller runs Turn
+	Poller    *Poller       // default: DefaultPoller
+	Seed      uint64        // of keys and random draws; 0: random. Give it only to make a simulation repeatable
+	Log       *slog.Logger
 }
 
 // Stack is a TCP/IP stack over one port.
@@ -97,6 +98,7 @@ type Stack struct {
 	arena    *mem.Arena
 	budget   *mem.Budget
 	fragIDs  *frag.IDs
+	except   *exception
 	clock    Clock
 	manual   bool
 	realTime bool
@@ -156,9 +158,18 @@ func New(cfg Config) (*Stack, error) {
 	if err := s.makeWorkers(seed); err != nil {
 		return nil, errors.Join(err, s.unmapHandPools())
 	}
+	if err := s.makeException(); err != nil {
+		return nil, errors.Join(err, s.unmapHandPools())
+	}
 	if n, err := s.startWorkers(); err != nil {
 		s.stopWorkers(s.workers[:n])
 		return nil, errors.Join(err, s.unmapHandPools())
+	}
+	if s.except != nil && !s.manual {
+		if err := s.except.start(); err != nil {
+			s.stopWorkers(s.workers)
+			return nil, errors.Join(err, s.unmapHandPools())
+		}
 	}
 	return s, nil
 }
@@ -326,6 +337,9 @@ func (s *Stack) Turn() (busy bool) {
 	for _, w := range s.workers {
 		busy = w.turn() || busy
 	}
+	if s.except != nil {
+		busy = s.except.pump(s.clock.Now()) || busy
+	}
 	return busy
 }
 
@@ -357,6 +371,9 @@ func (s *Stack) Close() error {
 	s.closed = true
 	s.mu.Unlock()
 	s.stopWorkers(s.workers)
+	if s.except != nil {
+		s.except.stop()
+	}
 	errs := []error{}
 	for _, w := range s.workers { // what others handed to a worker that had ended
 		for _, b := range []*pmd.Buf{w.inbox.take(), w.txbox.take()} {
@@ -374,7 +391,7 @@ func (s *Stack) Close() error {
 			}
 		}
 	}
-	return errors.Join(errors.Join(errs...), s.port.Close(), s.unmapHandPools(), s.closeArena())
+	return errors.Join(errors.Join(errs...), s.closeException(), s.port.Close(), s.unmapHandPools(), s.closeArena())
 }
 
 // closeArena unmaps the stack's own memory. If an application has not closed a connection yet, what it has not read stays.

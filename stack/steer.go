@@ -144,7 +144,7 @@ func (w *Worker) takeTx() (moved bool) {
 	}
 	for w.txWait != nil && w.fifo.Room() > 0 {
 		b := w.txWait
-		if !w.anyPool {
+		if !w.anyPool || w.stack.except != nil { // the exception path's buffers do not outlive it
 			if b = w.ownCopy(b); b == nil {
 				break
 			}
@@ -167,7 +167,7 @@ func (w *Worker) ownCopy(b *pmd.Buf) *pmd.Buf {
 		w.Stats.NoBuffers++
 		return nil
 	}
-	c.Append(b.Bytes()) // fits: pools of one stack have buffers of one size
+	c.Append(b.Bytes()) // fits: pools of one stack have buffers of one size, and the exception path keeps to the MTU
 	c.Flags, c.L2Len, c.L3Len, c.L4Len, c.SegSize = b.Flags, b.L2Len, b.L3Len, b.L4Len, b.SegSize
 	return c
 }

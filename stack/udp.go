@@ -17,7 +17,7 @@ func (w *Worker) udpInput(b *pmd.Buf, p *wire.Packet) wire.Drop {
 		return d
 	}
 	found, d := w.udp.Input(p.Src, p.Dst, &u)
-	if !found && w.ours(p) {
+	if !found && w.ours(p) && !w.leaves() {
 		w.unreachable(p, wire.ICMPPortUnreachable)
 	}
 	return d

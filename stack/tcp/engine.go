@@ -235,6 +235,9 @@ func (e *Engine) noConnection(key *Tuple, t *wire.TCP) {
 	e.refuse(key, t)
 }
 
+// Claims reports whether there is a connection or a listener for a segment's addresses.
+func (e *Engine) Claims(k *Tuple) bool { return e.find(k) != nil || e.listener(k) != nil }
+
 // Refuse answers a segment as if nobody had anything to do with it (RFC 9293, 3.10.7.1).
 func (e *Engine) Refuse(p *wire.Packet, t *wire.TCP) {
 	e.refuse(&Tuple{Local: p.Dst, Remote: p.Src, LocalPort: t.DstPort, RemotePort: t.SrcPort}, t)

@@ -25,10 +25,14 @@ func (d *Daemon) startStacks(context.Context) error {
 	var stacks []*stack.Stack
 	first := 0
 	for i, p := range d.ports {
+		except, err := d.openException(p)
+		if err != nil {
+			return fmt.Errorf("port[%d] %q: exception: %w", i, p.conf.Name, err)
+		}
 		s, err := stack.New(stack.Config{
 			Port: p.trace, Addrs: p.conf.Addresses, Gateway: p.conf.Gateway, Gateway6: p.conf.Gateway6,
 			SLAAC: p.conf.SLAAC, Secret: machineSecret(), Workers: workersOf(d.conf.Workers, p.conf.Name),
-			Modules: fallbacks, TCP: tcpConfig(&d.conf.TCP, p.conf.MTU), Arena: d.arena, Log: d.log.With("port", p.conf.Name),
+			Exception: except, Modules: fallbacks, TCP: tcpConfig(&d.conf.TCP, p.conf.MTU), Arena: d.arena, Log: d.log.With("port", p.conf.Name),
 		})
 		if err != nil {
 			return fmt.Errorf("port[%d] %q: %w", i, p.conf.Name, err)

@@ -34,6 +34,7 @@ func (d *Daemon) Stat(context.Context) (*control.StatReply, error) {
 			count(r, w)
 		}
 		r.Ports = append(r.Ports, ps)
+		countException(r, p)
 	}
 	return r, nil
 }
