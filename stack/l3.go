@@ -16,6 +16,7 @@ type L3Stats struct {
 	HandedOver        uint64 // frames that came to this worker and belong to another
 	Taken             uint64 // frames that other workers handed over
 	NoBuffers         uint64 // frames below TCP that were not sent or copied for want of a buffer
+	LinkUps           uint64 // times that the link came back
 	TxFull            uint64 // frames below TCP that found the FIFO full
 }
 

@@ -200,7 +200,7 @@ func (s *Stack) makeWorkers(seed uint64) error {
 	s.udpPorts = udp.NewPorts(drawKey(rand.New(rand.NewPCG(seed, 0x756470))), low, high)
 	now := s.clock.Now()
 	for i, wc := range s.cfg.Workers {
-		w := &Worker{index: i, stack: s, clock: s.clock, now: now, core: wc.Core, spins: wc.Poll == Spin, done: make(chan struct{})}
+		w := &Worker{index: i, stack: s, clock: s.clock, now: now, core: wc.Core, spins: wc.Poll == Spin, linkUp: true, done: make(chan struct{})}
 		if i < s.port.NumQueues() {
 			w.queue = s.port.Queue(i)
 			w.pool, w.owner = w.queue.Pool(), w

@@ -47,7 +47,9 @@ type Worker struct {
 	asks     [16]neigh.Output
 	nextICMP plugins.Time // earliest time of the next ICMP error
 	ipID     uint16       // of the last packet that routers may fragment
-	asked    bool         // a lookup has made an entry whose request is due
+	linkAt   plugins.Time // next time to look at the port's link; Never for all workers but one
+	linkUp   bool
+	asked    bool // a lookup has made an entry whose request is due
 
 	filter filter.Filter
 	frags  *frag.Reassembler
@@ -132,6 +134,9 @@ func (w *Worker) turn() bool {
 	w.udp.Begin(w.now)
 	if t := w.stack.routes.Load(); t != w.routes {
 		w.adopt(t)
+	}
+	if w.now >= w.linkAt {
+		w.checkLink()
 	}
 	if nrx == 0 && w.idle() {
 		w.turns.end(ntx > 0, w.clock, w.stack.realTime)

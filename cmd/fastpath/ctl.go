@@ -153,11 +153,11 @@ func (c *ctl) stat() *cobra.Command {
 }
 
 func (c *ctl) info() *cobra.Command {
-	cmd := &cobra.Command{Use: "info", Short: "Show the daemon's version, process and configuration", Args: cobra.NoArgs}
+	cmd := &cobra.Command{Use: "info", Short: "Show the daemon's version, process, configuration and ports with their links", Args: cobra.NoArgs}
 	return simple(c, cmd, control.OpInfo, nil, func(w io.Writer, r *control.Info) error {
-		_, err := fmt.Fprintf(w, "fastpath %s, pid %d, configuration %s, since %s\n", r.Version, r.PID, r.Config,
+		fmt.Fprintf(w, "fastpath %s, pid %d, configuration %s, since %s\n", r.Version, r.PID, r.Config,
 			time.Unix(0, r.StartUnixNS).UTC().Format(time.RFC3339))
-		return err
+		return control.WritePorts(w, r.Ports)
 	})
 }
 

@@ -12,7 +12,7 @@ import (
 type Output struct {
 	Dst wire.MAC
 	ARP wire.ARP
-	// Of a solicitation, if To is not zero: the message and the addresses of its packet.
+	// Of neighbour discovery, if To is not zero: the message and the addresses of its packet.
 	ND      wire.ND
 	Src, To wire.Addr
 }
@@ -108,8 +108,20 @@ func (c *Cache) conflict(now plugins.Time, l *local) (out Output, send bool) {
 	return c.announcement(l.addr), true
 }
 
-// announcement is a request for our own address (RFC 5227, 1.1).
+// Announce announces all of our addresses anew, twice, from now on: the link was down, and who forwards frames may have forgotten or
+// mistaken where we are (RFC 5227, 2.3; RFC 4861, 7.2.6).
+func (c *Cache) Announce(now plugins.Time) {
+	for i := range c.locals {
+		c.locals[i].announces, c.locals[i].due = announceNum, now
+	}
+}
+
+// announcement is a request for our own IPv4 address (RFC 5227, 1.1), or an unsolicited advertisement of an IPv6 one.
 func (c *Cache) announcement(addr wire.Addr) Output {
+	if !addr.Is4() {
+		return Output{Dst: wire.AllNodes.GroupMAC(), Src: addr, To: wire.AllNodes,
+			ND: wire.ND{Type: wire.ICMP6NeighborAdv, Flags: wire.NDOverride, Target: addr, LLA: c.cfg.MAC, HasLLA: true}}
+	}
 	a := addr.As4()
 	return Output{Dst: wire.Broadcast, ARP: wire.ARP{Op: wire.ARPRequest, SHA: c.cfg.MAC, SPA: a, TPA: a}}
 }

@@ -296,6 +296,39 @@ func TestAnnounce(t *testing.T) {
 	w.poll()
 }
 
+// TestAnnounceAgain: after the link came back addresses of both families are announced anew, twice.
+func TestAnnounceAgain(t *testing.T) {
+	w := newWorld(t, Config{})
+	six := wire.Addr{0: 0xfd, 15: 7}
+	w.c.SetLocals([]wire.Addr{wire.AddrFrom4(ourIP), six}, false, w.now)
+	w.poll()
+	w.c.Announce(w.now)
+	for range announceNum {
+		if w.c.Deadline() != w.now {
+			t.Fatalf("due at %v, want %v", w.c.Deadline(), w.now)
+		}
+		var out [4]Output
+		n, _ := w.c.Poll(w.now, out[:])
+		if n != 2 {
+			t.Fatalf("%d announcements", n)
+		}
+		for i := range out[:n] {
+			o := &out[i]
+			arp := o.To == (wire.Addr{}) && o.Dst == wire.Broadcast && o.ARP.Op == wire.ARPRequest && o.ARP.SPA == ourIP && o.ARP.TPA == ourIP
+			nd := o.To == wire.AllNodes && o.Src == six && o.ND.Type == wire.ICMP6NeighborAdv && o.ND.Target == six && o.ND.LLA == ourMAC &&
+				o.ND.Flags == wire.NDOverride && o.Dst == wire.AllNodes.GroupMAC()
+			if !arp && !nd {
+				t.Errorf("%+v", o)
+			}
+		}
+		w.now = w.now.Add(announceInterval)
+	}
+	w.poll()
+	if w.c.Deadline() != plugins.Never {
+		t.Error("more to come")
+	}
+}
+
 func TestIgnored(t *testing.T) {
 	w := newWorld(t, Config{})
 	bad := []wire.ARP{

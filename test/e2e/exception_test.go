@@ -64,34 +64,32 @@ func echoes(ns *netns.NS, ip string, port int, data []byte) error {
 // TestException: ping and a TCP server of the kernel are reached through fastpath's port, and the kernel reaches out through it, beside
 // fastpath's own connections.
 func TestException(t *testing.T) {
-	for _, driver := range []string{"afpacket", "dpdk"} {
-		for _, offloads := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s, offloads %v", driver, offloads), func(t *testing.T) {
-				w := newWorld(t, link{driver: driver, offloads: offloads, portKeys: fmt.Sprintf(
-					"exception = %q\nexception_addresses = [\"%s/24\"]\nexception_rate = 100000\n", exceptionIf, kernelIP)})
-				if out, err := w.client.Command("ping", "-c", "3", "-W", "2", "-s", "3000", kernelIP).CombinedOutput(); err != nil {
-					t.Fatalf("ping: %v\n%s", err, out)
+	for name, l := range map[string]link{"afpacket": {driver: "afpacket"}, "afpacket, offloads": {driver: "afpacket", offloads: true}, "dpdk": {driver: "dpdk"}} {
+		t.Run(name, func(t *testing.T) {
+			l.portKeys = fmt.Sprintf("exception = %q\nexception_addresses = [\"%s/24\"]\nexception_rate = 100000\n", exceptionIf, kernelIP)
+			w := newWorld(t, l)
+			if out, err := w.client.Command("ping", "-c", "3", "-W", "2", "-s", "3000", kernelIP).CombinedOutput(); err != nil {
+				t.Fatalf("ping: %v\n%s", err, out)
+			}
+			w.serveKernel(kernelIP, 2222)
+			data := bytes.Repeat([]byte("through the exception path "), 20_000)
+			w.must(echoes(w.client, kernelIP, 2222, data))
+			w.download(1 << 20)
+			// The other way: the kernel of the daemon's host opens a connection.
+			l := w.listen(w.client, clientIP, 3333)
+			go func() {
+				if c, err := l.Accept(); err == nil {
+					defer c.Close()
+					_, _ = io.Copy(c, c)
 				}
-				w.serveKernel(kernelIP, 2222)
-				data := bytes.Repeat([]byte("through the exception path "), 20_000)
-				w.must(echoes(w.client, kernelIP, 2222, data))
-				w.download(1 << 20)
-				// The other way: the kernel of the daemon's host opens a connection.
-				l := w.listen(w.client, clientIP, 3333)
-				go func() {
-					if c, err := l.Accept(); err == nil {
-						defer c.Close()
-						_, _ = io.Copy(c, c)
-					}
-				}()
-				w.must(echoes(w.server, clientIP, 3333, data))
-				w.download(1 << 20)
-				s := w.stat().Counters
-				if s["exception_to_kernel"] < 300 || s["exception_from_kernel"] < 300 || s["exception_errors"] != 0 {
-					t.Errorf("counted %d, %d; %d errors", s["exception_to_kernel"], s["exception_from_kernel"], s["exception_errors"])
-				}
-			})
-		}
+			}()
+			w.must(echoes(w.server, clientIP, 3333, data))
+			w.download(1 << 20)
+			s := w.stat().Counters
+			if s["exception_to_kernel"] < 300 || s["exception_from_kernel"] < 300 || s["exception_errors"] != 0 {
+				t.Errorf("counted %d, %d; %d errors", s["exception_to_kernel"], s["exception_from_kernel"], s["exception_errors"])
+			}
+		})
 	}
 }
 

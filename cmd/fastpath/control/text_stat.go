@@ -34,17 +34,30 @@ func WriteStat(w io.Writer, r *StatReply, all bool) error {
 	return writeCounters(w, r, all)
 }
 
+// WritePorts writes the ports of `ctl info`.
+func WritePorts(w io.Writer, ports []PortInfo) error {
+	rows := [][]string{{"PORT", "DRIVER", "MAC", "LINK", "CAME BACK", "ADDRESSES"}}
+	for i := range ports {
+		p := &ports[i]
+		rows = append(rows, []string{p.Name, p.Driver, p.MAC, linkText(p.LinkUp), u(p.LinkUps), dash(strings.Join(p.Addresses, ","))})
+	}
+	return table(w, rows)
+}
+
+func linkText(up bool) string {
+	if up {
+		return "up"
+	}
+	return "down"
+}
+
 func writePorts(w io.Writer, ports []PortStat) error {
 	rows := [][]string{
 		{"PORT", "DRIVER", "LINK", "RX", "RX-BYTES", "DROPPED", "ERRORS", "TX", "TX-BYTES", "ERRORS", "FULL", "FREE", "OFFLOADS"},
 	}
 	for i := range ports {
 		p := &ports[i]
-		link := "down"
-		if p.LinkUp {
-			link = "up"
-		}
-		rows = append(rows, []string{p.Name, p.Driver, link, u(p.RxFrames), u(p.RxBytes), u(p.RxDropped), u(p.RxErrors),
+		rows = append(rows, []string{p.Name, p.Driver, linkText(p.LinkUp), u(p.RxFrames), u(p.RxBytes), u(p.RxDropped), u(p.RxErrors),
 			u(p.TxFrames), u(p.TxBytes), u(p.TxErrors), u(p.TxFull), fmt.Sprintf("%d/%d", p.PoolFree, p.PoolBuffers),
 			dash(strings.Join(p.Offloads, ","))})
 	}

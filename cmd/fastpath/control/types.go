@@ -11,10 +11,21 @@ import (
 
 // Info is the answer to OpInfo.
 type Info struct {
-	PID         int    `json:"pid"`
-	Version     string `json:"version"`
-	Config      string `json:"config"` // path of the configuration
-	StartUnixNS int64  `json:"start_unix_ns"`
+	PID         int        `json:"pid"`
+	Version     string     `json:"version"`
+	Config      string     `json:"config"` // path of the configuration
+	StartUnixNS int64      `json:"start_unix_ns"`
+	Ports       []PortInfo `json:"ports"`
+}
+
+// PortInfo is a port of Info.
+type PortInfo struct {
+	Name      string   `json:"name"`
+	Driver    string   `json:"driver"`
+	MAC       string   `json:"mac"`
+	Addresses []string `json:"addresses"`
+	LinkUp    bool     `json:"link_up"`
+	LinkUps   uint64   `json:"link_ups"` // times that the link came back
 }
 
 // ModulesReply is the answer to OpModules: the modules that serve flows or stand by, in order of kind and name.

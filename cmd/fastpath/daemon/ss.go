@@ -17,7 +17,16 @@ import (
 
 // Info implements control.Handler.
 func (d *Daemon) Info(context.Context) (*control.Info, error) {
-	return &control.Info{PID: os.Getpid(), Version: d.opts.Version, Config: d.opts.Config, StartUnixNS: d.started.UnixNano()}, nil
+	r := &control.Info{PID: os.Getpid(), Version: d.opts.Version, Config: d.opts.Config, StartUnixNS: d.started.UnixNano(), Ports: []control.PortInfo{}}
+	for _, p := range d.ports {
+		i := p.trace.Info()
+		one := control.PortInfo{Name: p.conf.Name, Driver: i.Driver, MAC: i.MAC.String(), Addresses: texts(p.conf.Addresses), LinkUp: p.trace.LinkUp()}
+		for _, w := range p.stack.Stats() {
+			one.LinkUps += w.L3.LinkUps
+		}
+		r.Ports = append(r.Ports, one)
+	}
+	return r, nil
 }
 
 // SS implements control.Handler.
