@@ -274,7 +274,7 @@ func FuzzHost(f *testing.F) {
 			p := netip.PrefixFrom(netip.AddrFrom16([16]byte{0x20, 1, a & 31}), 64-int(b&32)/32)
 			switch ops[0] % 8 {
 			case 0:
-				w.run(time.Duration(b)<<(20+a%24), false)
+				w.run(time.Duration(b)<<(20+a%20), false)
 			case 1:
 				w.h.Advertised(w.now, wire.Addr{0: 0xfe, 1: 0x80, 15: a & 15}, advert(p.String(), life, lives[int(b/8)%len(lives)]))
 			case 2:

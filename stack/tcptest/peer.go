@@ -59,6 +59,7 @@ type Peer struct {
 	Arena *mem.Arena // of the streams; on the Go heap, where the race detector looks
 
 	silent   bool
+	watch6   bool
 	stackIP  netip.Addr
 	peerIP   netip.Addr
 	queue    pmd.Queue
@@ -249,6 +250,9 @@ func (p *Peer) ND(to wire.MAC, src, dst netip.Addr, n *wire.ND) []byte {
 	return f[:wire.EthLen+wire.IPv6Len+l]
 }
 
+// Watch6 says whether the script is to see the stack's neighbour advertisements.
+func (p *Peer) Watch6(on bool) { p.watch6 = on }
+
 // control6 answers solicitations for our IPv6 address, and takes what else of neighbour discovery and MLD the stack sends on its own.
 func (p *Peer) control6(f []byte) bool {
 	var pk wire.Packet
@@ -260,8 +264,10 @@ func (p *Peer) control6(f []byte) bool {
 		p.T.Fatalf("the stack sent a malformed ICMPv6 message: %v: %x", d, f)
 	}
 	switch typ {
-	case wire.ICMP6MLDv2Report, wire.ICMP6RouterSol, wire.ICMP6NeighborAdv:
+	case wire.ICMP6MLDv2Report, wire.ICMP6RouterSol:
 		return true
+	case wire.ICMP6NeighborAdv:
+		return !p.watch6
 	case wire.ICMP6NeighborSol:
 		var n wire.ND
 		if d := wire.ParseND(&pk, &n); d != wire.DropNone {
