@@ -28,7 +28,7 @@ type settings struct {
 }
 
 func newSettings() *settings {
-	return &settings{tcp: tcp.Config{RecvBuffer: 4 << 20}, bindPort: 8080, connectPort: 8080, mtu: 1500, tolUsecs: 4000, tolPercent: 12.5, prefix: -1, defines: map[string]string{}}
+	return &settings{tcp: tcp.Config{RecvBuffer: 4 << 20, ECN: tcp.ECNPassive}, bindPort: 8080, connectPort: 8080, mtu: 1500, tolUsecs: 4000, tolPercent: 12.5, prefix: -1, defines: map[string]string{}}
 }
 
 // ignoredOptions have no meaning here: they choose where packetdrill runs and what it prints.

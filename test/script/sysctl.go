@@ -9,6 +9,7 @@ import (
 
 	"github.com/fastpath-tcp/fastpath/plugins"
 	"github.com/fastpath-tcp/fastpath/plugins/builtin"
+	"github.com/fastpath-tcp/fastpath/stack/tcp"
 	"github.com/fastpath-tcp/fastpath/test/script/lang"
 )
 
@@ -16,7 +17,7 @@ import (
 // are known to change nothing here, and the rest is not supported.
 
 var (
-	sysctlArg  = regexp.MustCompile(`^(?:/proc/sys/)?net[./](?:ipv4|ipv6|core)[./]([a-z0-9_]+)=(.*)$`)
+	sysctlArg  = regexp.MustCompile(`^(?:/proc/sys/)?net[./](?:ipv4|ipv6|core)[./](?:route[./])?([a-z0-9_]+)=(.*)$`)
 	harmless   = regexp.MustCompile(`^(ip tcp_metrics|ip -?6? ?route|ip route|ip link|ip addr|tc qdisc|tc |ethtool|modprobe|sync|true|nstat|echo |/tmp/sysctl_restore|rm |sleep 0*\.?0+$)`)
 	arithmetic = regexp.MustCompile(`\$\(\(([0-9*+ ]+)\)\)`)
 )
@@ -99,14 +100,14 @@ func shellWords(line string) (words []string) {
 func (s *settings) defaults() {
 	s.tcp.RecvStart, s.tcp.RecvBuffer, s.tcp.SendBuffer = 540000, 15<<20, 4<<20
 	s.tcp.SynRetries, s.tcp.SynAckRetries = 5, 5
+	s.tcp.ECN = tcp.ECNOff
 	s.cong = "cubic"
 }
 
 // fixed are sysctls of features that cannot be set here, with the values that say what the stack does anyway.
 var fixed = map[string]string{
 	"tcp_dsack": "1", "tcp_fack": "0", "tcp_frto": "1 2", "tcp_reordering": "3", "tcp_early_retrans": "3 4", "tcp_recovery": "1",
-	"tcp_slow_start_after_idle": "0 1", "tcp_mtu_probing": "0", "tcp_syncookies": "0 1", "tcp_moderate_rcvbuf": "0 1", "tcp_ecn": "0 2",
-	"tcp_fastopen": "0", "tcp_abort_on_overflow": "0", "tcp_thin_linear_timeouts": "0", "tcp_stdurg": "0", "tcp_rfc1337": "0 1", "tcp_autocorking": "0",
+	"tcp_slow_start_after_idle": "0 1", "tcp_moderate_rcvbuf": "0 1", "tcp_fastopen": "0", "tcp_abort_on_overflow": "0", "tcp_thin_linear_timeouts": "0", "tcp_stdurg": "0", "tcp_rfc1337": "0 1", "tcp_autocorking": "0",
 }
 
 // ignored are sysctls that change nothing that a script sees here.
@@ -198,6 +199,26 @@ func (s *settings) setSysctl(name, value string) error {
 		s.tcp.KeepaliveEvery = seconds
 	case "tcp_keepalive_probes":
 		s.tcp.KeepaliveCount = n[0]
+	case "tcp_ecn":
+		modes := []tcp.ECN{tcp.ECNOff, tcp.ECNOn, tcp.ECNPassive, tcp.ECNAccurate}
+		if n[0] < 0 || n[0] >= len(modes) {
+			return unsupported("sysctl %s=%s", name, value)
+		}
+		s.tcp.ECN = modes[n[0]]
+	case "tcp_mtu_probing":
+		modes := []tcp.PathProbing{tcp.ProbeNever, tcp.ProbeBlackHoles, tcp.ProbeAlways}
+		if n[0] < 0 || n[0] >= len(modes) {
+			return bad
+		}
+		s.tcp.PathProbing = modes[n[0]]
+	case "tcp_syncookies":
+		modes := []tcp.SynCookies{tcp.CookiesOff, tcp.CookiesOverflow, tcp.CookiesAlways}
+		if n[0] < 0 || n[0] >= len(modes) {
+			return bad
+		}
+		s.tcp.SynCookies = modes[n[0]]
+	case "min_pmtu":
+		s.tcp.MinPathMTU = n[0]
 	case "tcp_retries2":
 		s.tcp.RetransTimeout = retriesTime(n[0])
 	case "tcp_congestion_control":

@@ -11,6 +11,7 @@ import (
 var errnos = map[tcp.Errno]syscall.Errno{
 	tcp.Reset: unix.ECONNRESET, tcp.Refused: unix.ECONNREFUSED, tcp.TimedOut: unix.ETIMEDOUT, tcp.Aborted: unix.ECONNABORTED,
 	tcp.Unreachable: unix.EHOSTUNREACH, tcp.PortInUse: unix.EADDRINUSE, tcp.NoMemory: unix.ENOBUFS, tcp.Shutdown: unix.EPIPE,
+	tcp.NoRoute: unix.ENETUNREACH, tcp.NotLocal: unix.EADDRNOTAVAIL, tcp.NoProtocol: unix.ENOPROTOOPT, tcp.Prohibited: unix.EACCES, tcp.BadPacket: unix.EPROTO,
 }
 
 // errno turns an error of the stack into a number.

@@ -15,8 +15,17 @@ var appliers = map[[2]int]func(c *tcp.Conn, v int){
 	{unix.IPPROTO_TCP, unix.TCP_NODELAY}:       func(c *tcp.Conn, v int) { c.SetOption(tcp.OptNoDelay, v != 0) },
 	{unix.IPPROTO_TCP, unix.TCP_CORK}:          func(c *tcp.Conn, v int) { c.SetOption(tcp.OptCork, v != 0) },
 	{unix.SOL_SOCKET, unix.SO_KEEPALIVE}:       func(c *tcp.Conn, v int) { c.SetOption(tcp.OptKeepalive, v != 0) },
-	{unix.SOL_SOCKET, unix.SO_MAX_PACING_RATE}: func(c *tcp.Conn, v int) { c.SetMaxRate(uint64(uint32(v))) },
-	{unix.SOL_SOCKET, unix.SO_SNDBUF}:          func(c *tcp.Conn, v int) { c.SetSendBuffer(2 * v) }, // as Linux, which doubles it
+	{unix.IPPROTO_TCP, unix.TCP_KEEPIDLE}:      tune(func(t *tcp.Tuning, v int) { t.KeepIdle = time.Duration(v) * time.Second }),
+	{unix.IPPROTO_TCP, unix.TCP_KEEPINTVL}:     tune(func(t *tcp.Tuning, v int) { t.KeepEvery = time.Duration(v) * time.Second }),
+	{unix.IPPROTO_TCP, unix.TCP_KEEPCNT}:       tune(func(t *tcp.Tuning, v int) { t.KeepCount = v }),
+	{unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT}: tune(func(t *tcp.Tuning, v int) { t.NotSentLowat = v }),
+	{unix.SOL_SOCKET, unix.SO_MAX_PACING_RATE}: tune(func(t *tcp.Tuning, v int) { t.MaxRate = uint64(uint32(v)) }),
+	{unix.SOL_SOCKET, unix.SO_SNDBUF}:          tune(func(t *tcp.Tuning, v int) { t.SendBuffer = 2 * v }), // as Linux, which doubles it
+	{unix.SOL_SOCKET, unix.SO_RCVBUF}:          tune(func(t *tcp.Tuning, v int) { t.RecvBuffer = v }),     // Linux doubles it, for its overhead
+}
+
+func tune(f func(*tcp.Tuning, int)) func(*tcp.Conn, int) {
+	return func(c *tcp.Conn, v int) { c.Tune(func(t *tcp.Tuning) { f(t, v) }) }
 }
 
 // accepted are options that change nothing here.
@@ -116,14 +125,18 @@ func (d *desc) option(level, name int) (int, bool) {
 	}
 	for _, o := range d.opts {
 		if o.level == level && o.name == name {
-			if name == unix.SO_SNDBUF && level == unix.SOL_SOCKET {
+			if level == unix.SOL_SOCKET && (name == unix.SO_SNDBUF || name == unix.SO_RCVBUF) {
 				return 2 * o.val, true
 			}
 			return o.val, true
 		}
 	}
 	key := [2]int{level, name}
-	return 0, appliers[key] != nil && name != unix.SO_SNDBUF || accepted[key]
+	switch key { // what is not set shows as 0, but for sizes and times, whose defaults are the stack's
+	case [2]int{unix.IPPROTO_TCP, unix.TCP_NODELAY}, [2]int{unix.IPPROTO_TCP, unix.TCP_CORK}, [2]int{unix.SOL_SOCKET, unix.SO_KEEPALIVE}:
+		return 0, true
+	}
+	return 0, accepted[key]
 }
 
 func (d *desc) info() (tcp.Info, bool) {

@@ -107,7 +107,12 @@ func (p *port) sent(f []byte) {
 	switch uint16(f[12])<<8 | uint16(f[13]) {
 	case wire.EtherTypeARP:
 		p.arp(body)
-	case wire.EtherTypeIPv4, wire.EtherTypeIPv6:
+	case wire.EtherTypeIPv6:
+		if p.neighbour6(f) {
+			return
+		}
+		fallthrough
+	case wire.EtherTypeIPv4:
 		p.out = append(p.out, Sent{p.now(), append([]byte(nil), body...)})
 	}
 }
@@ -124,8 +129,43 @@ func (p *port) arp(body []byte) {
 	p.in = append(p.in, f)
 }
 
-// ask sends an ARP request.
+// neighbour6 reports whether a frame is of neighbour discovery or a listener report, and answers solicitations.
+func (p *port) neighbour6(f []byte) bool {
+	var k wire.Packet
+	if wire.Parse(f, &k, false) != wire.DropNone || k.Proto != wire.ProtoICMPv6 || len(k.Payload) == 0 {
+		return false
+	}
+	var n wire.ND
+	switch t := k.Payload[0]; {
+	case t == wire.ICMP6NeighborSol && wire.ParseND(&k, &n) == wire.DropNone && !k.Src.IsZero():
+		p.advertise(k.Src, n.Target)
+		return true
+	case t >= 130 && t <= 137 || t == 143: // listener reports (RFC 3810), neighbour discovery
+		return true
+	}
+	return false
+}
+
+// nd sends a message of neighbour discovery to the stack.
+func (p *port) nd(src, dst wire.Addr, n *wire.ND) {
+	f := make([]byte, wire.EthLen+wire.IPv6Len+wire.MaxNDLen)
+	m := wire.PutND(f[wire.EthLen+wire.IPv6Len:], src, dst, n)
+	wire.PutEthernet(f, stackMAC, peerMAC, wire.EtherTypeIPv6)
+	wire.PutIPv6(f[wire.EthLen:], src, dst, wire.ProtoICMPv6, 0, 255, 0, m)
+	p.in = append(p.in, f[:wire.EthLen+wire.IPv6Len+m])
+}
+
+// advertise tells the stack's address to that the neighbour target is here.
+func (p *port) advertise(to, target wire.Addr) {
+	p.nd(target, to, &wire.ND{Type: wire.ICMP6NeighborAdv, Flags: wire.NDSolicited | wire.NDOverride | wire.NDRouter, Target: target, LLA: peerMAC, HasLLA: true})
+}
+
+// ask makes the address of a neighbour known, by its own request for the stack's.
 func (p *port) ask(from, to netip.Addr) {
+	if from.Is6() {
+		p.nd(wire.AddrFrom(from), wire.AddrFrom(to), &wire.ND{Type: wire.ICMP6NeighborSol, Target: wire.AddrFrom(to), LLA: peerMAC, HasLLA: true})
+		return
+	}
 	f := make([]byte, wire.EthMinLen)
 	wire.PutEthernet(f, wire.Broadcast, peerMAC, wire.EtherTypeARP)
 	wire.PutARP(f[wire.EthLen:], &wire.ARP{Op: wire.ARPRequest, SHA: peerMAC, SPA: from.As4(), TPA: to.As4()})

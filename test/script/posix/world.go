@@ -38,6 +38,7 @@ type World struct {
 	now     plugins.Time
 	fds     map[int]*desc
 	waiting []*Pending
+	ended   int            // calls that had to wait and have ended
 	alarms  []plugins.Time // at which a waiting call wants to be tried
 }
 
@@ -59,14 +60,17 @@ func New(cfg Config) (*World, error) {
 		return nil, err
 	}
 	w.arena = mem.NewHeapArena(budget)
-	sc := stack.Config{Port: w.port, Addrs: cfg.Addrs, Gateway: cfg.Gateway, TCP: cfg.TCP, Arena: w.arena, Clock: w, Seed: 1}
+	sc := stack.Config{Port: w.port, Addrs: cfg.Addrs, TCP: cfg.TCP, Arena: w.arena, Clock: w, Seed: 1, DADTransmits: -1}
+	if sc.Gateway = cfg.Gateway; cfg.Gateway.Is6() {
+		sc.Gateway, sc.Gateway6 = netip.Addr{}, cfg.Gateway
+	}
 	sc.Modules[plugins.Cong].Name = cfg.Cong
 	// Most scripts expect bursts, as a queueing discipline without pacing gives them.
 	sc.Modules[plugins.Pace].Name = "none"
 	if w.Stack, err = stack.New(sc); err != nil {
 		return nil, errors.Join(err, w.port.Close())
 	}
-	if cfg.Gateway.Is4() { // a request of the gateway makes its address known, so that the first packet need not wait
+	if cfg.Gateway.IsValid() { // known, so that the first packet need not wait
 		w.port.ask(cfg.Gateway, cfg.Addrs[0].Addr())
 	}
 	w.settle()
@@ -117,14 +121,15 @@ func (w *World) tryWaiting() (progress bool) {
 	for _, p := range slices.Clone(w.waiting) {
 		if p.try(w.now) {
 			progress = true
+			w.ended++
 			w.waiting = slices.DeleteFunc(w.waiting, func(q *Pending) bool { return p == q })
 		}
 	}
 	return progress
 }
 
-// next is the earliest time after now at which something is due.
-func (w *World) next() plugins.Time {
+// Next is the earliest time, not before now, at which something is due; plugins.Never if nothing is.
+func (w *World) Next() plugins.Time {
 	w.alarms = slices.DeleteFunc(w.alarms, func(t plugins.Time) bool { return t <= w.now })
 	at := w.Stack.Deadline()
 	for _, t := range w.alarms {
@@ -135,7 +140,7 @@ func (w *World) next() plugins.Time {
 
 // Step lets time pass until something is due, or until limit, and does it. It returns false at the limit.
 func (w *World) Step(limit plugins.Time) bool {
-	at := w.next()
+	at := w.Next()
 	if at > limit {
 		w.now = max(w.now, limit)
 		w.settle()
@@ -155,6 +160,9 @@ func (w *World) Advance(t plugins.Time) {
 	}
 	w.settle()
 }
+
+// Ended is the number of calls that had to wait and have ended.
+func (w *World) Ended() int { return w.ended }
 
 func (w *World) alarm(at plugins.Time) { w.alarms = append(w.alarms, at) }
 
