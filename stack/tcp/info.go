@@ -36,6 +36,9 @@ type Info struct {
 	CAState                        string
 	PacingRate, DeliveryRate       uint64 // bytes/s; plugins.Unlimited if unpaced
 	MaxRate                        uint64
+	SendRate                       uint64 // cwnd / RTT, bytes/s; 0: no RTT yet
+	Delivered                      uint64 // bytes that the peer has acknowledged, cumulatively or by SACK
+	Options                        uint32 // option bits: OptNoDelay, OptCork, OptKeepalive
 	DeliveryAppLimited, AppLimited bool
 	Lost, Sacked                   uint32 // bytes
 	Unacked                        uint32 // segments
@@ -80,6 +83,10 @@ func (e *Engine) Info(c *Conn) Info {
 	if c.stat.rateInterval > 0 {
 		i.DeliveryRate = cong.MulDiv(c.stat.rateDelivered, uint64(time.Second), uint64(c.stat.rateInterval))
 	}
+	if c.stat.srtt > 0 {
+		i.SendRate = cong.MulDiv(uint64(c.cwnd), uint64(time.Second), uint64(c.stat.srtt))
+	}
+	i.Delivered, i.Options = c.stat.delivered, c.opts.Load()
 	i.Counts.Busy, i.RwndLimited, i.SndbufLimited = c.limited(e.now)
 	i.RcvSpace = c.initialSpace()
 	if c.rcvTune != nil {
