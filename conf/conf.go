@@ -61,6 +61,7 @@ type Port struct {
 	Gateway   netip.Addr     `toml:"gateway"`  // default route of its family; invalid: none
 	Gateway6  netip.Addr     `toml:"gateway6"` // default route of IPv6; invalid: none
 	SLAAC     bool           `toml:"slaac"`    // IPv6 addresses and routes from router advertisements
+	DHCP      bool           `toml:"dhcp"`     // IPv4 address and routes from a DHCP server
 
 	Exception          string         `toml:"exception"`           // TAP device to make, for frames that are not fastpath's; empty: none
 	ExceptionAddresses []netip.Prefix `toml:"exception_addresses"` // the kernel's, on that device; those that it has stay

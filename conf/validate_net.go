@@ -79,10 +79,11 @@ func (v *validator) driver(key string, p *Port) {
 
 // addresses checks a port's addresses and its gateway. taken holds the addresses so far, with their keys.
 func (v *validator) addresses(key string, p *Port, taken map[netip.Addr]string) {
-	if len(p.Addresses) == 0 && !p.SLAAC {
+	if len(p.Addresses) == 0 && !p.SLAAC && !p.DHCP {
 		v.require(key+".addresses", true)
 	}
 	ipv6 := p.SLAAC
+	v.dhcp(key, p)
 	for i, a := range p.Addresses {
 		k := fmt.Sprintf("%s.addresses[%d]", key, i)
 		if !a.IsValid() {
@@ -125,6 +126,21 @@ func (v *validator) gateway(key string, p *Port, gw netip.Addr, ipv6 bool) {
 	case gw.Is6() && gw.IsLinkLocalUnicast() && ipv6:
 	case !slices.ContainsFunc(p.Addresses, func(a netip.Prefix) bool { return a.Contains(gw) }) && len(p.Addresses) > 0:
 		v.at(key, "%v is in none of the port's networks", gw)
+	}
+}
+
+// dhcp checks that nothing else says what a DHCP server is to say.
+func (v *validator) dhcp(key string, p *Port) {
+	if !p.DHCP {
+		return
+	}
+	for i, a := range p.Addresses {
+		if a.Addr().Is4() {
+			v.at(fmt.Sprintf("%s.addresses[%d]", key, i), "has no meaning with dhcp = true, which asks for the IPv4 address")
+		}
+	}
+	if p.Gateway.Is4() {
+		v.at(key+".gateway", "has no meaning with dhcp = true, which asks for the gateway too")
 	}
 }
 

@@ -89,8 +89,9 @@ func (c *ctl) ss() *cobra.Command {
 	local := f.String("local", "", "only this local address or network, with :PORT or only :PORT")
 	peer := f.String("peer", "", "only this peer address or network, with :PORT or only :PORT")
 	limit := f.Int("limit", control.DefaultLimit, "show at most so many connections")
+	udp := f.BoolP("udp", "u", false, "show UDP sockets")
 	return simple(c, cmd, control.OpSS, func([]string) (any, error) {
-		r := control.SSRequest{Limit: *limit}
+		r := control.SSRequest{Limit: *limit, UDP: *udp}
 		for _, s := range *states {
 			r.States = append(r.States, strings.ToUpper(s))
 		}

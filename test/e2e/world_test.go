@@ -48,6 +48,7 @@ type link struct {
 	more     string            // further sections
 	portKeys string            // further keys of the port
 	addrs    []string          // further addresses of the port
+	dhcp     bool              // the daemon asks for its address, and its applications listen on any
 	httpKeys string            // further keys of the HTTP application
 }
 
@@ -183,8 +184,11 @@ func (w *world) config() string {
 		"afpacket": fmt.Sprintf("driver = \"afpacket\"\ninterface = %q\nmac = \"02:00:00:07:00:01\"\n", serverIf),
 		"tap":      fmt.Sprintf("driver = \"tap\"\ninterface = %q\n", serverIf),
 	}[w.driver]
-	fmt.Fprintf(&b, "[[port]]\nname = \"p\"\n%smtu = %d\nqueues = %d\naddresses = [\"%s\"]\n%s", port, w.mtu, max(w.queues, 1),
-		strings.Join(append([]string{serverIP + "/24"}, w.addrs...), `", "`), w.portKeys)
+	listen, address := serverIP, fmt.Sprintf("addresses = [\"%s\"]", strings.Join(append([]string{serverIP + "/24"}, w.addrs...), `", "`))
+	if w.dhcp {
+		listen, address = "0.0.0.0", "dhcp = true"
+	}
+	fmt.Fprintf(&b, "[[port]]\nname = \"p\"\n%smtu = %d\nqueues = %d\n%s\n%s", port, w.mtu, max(w.queues, 1), address, w.portKeys)
 	fmt.Fprintf(&b, "[tcp]\ntime_wait = \"1s\"\n")
 	fmt.Fprintf(&b, "[dpdk]\nfile_prefix = \"fpe2e\"\nhugepages = \"off\"\n")
 	fmt.Fprintf(&b, "[control]\nsocket = %q\n[log]\nlevel = \"debug\"\n", w.socket)
@@ -195,7 +199,7 @@ func (w *world) config() string {
 		b.WriteString("[modules.cong]\nuse = \"cubic\"\nplacement = \"builtin\"\n")
 	}
 	app := func(kind string, port int, keys string) {
-		fmt.Fprintf(&b, "[[app]]\nname = \"%s%d\"\nkind = %q\nlisten = \"%s:%d\"\n%s\n", kind, port, kind, serverIP, port, keys)
+		fmt.Fprintf(&b, "[[app]]\nname = \"%s%d\"\nkind = %q\nlisten = \"%s:%d\"\n%s\n", kind, port, kind, listen, port, keys)
 	}
 	app("http", portHTTP, fmt.Sprintf("upload = true\nseed = %d\n%s", seed, w.httpKeys))
 	app("echo", portEcho, "")

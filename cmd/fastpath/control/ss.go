@@ -16,6 +16,8 @@ type SSRequest struct {
 	Peer      netip.Prefix `json:"peer,omitzero"`
 	LocalPort uint16       `json:"local_port,omitempty"`
 	PeerPort  uint16       `json:"peer_port,omitempty"`
+	// UDP selects UDP sockets, of all states, instead of connections.
+	UDP bool `json:"udp,omitempty"`
 	// Limit is the largest number of connections in the reply; 0: DefaultLimit.
 	Limit int `json:"limit,omitempty"`
 }
@@ -35,10 +37,11 @@ const (
 	StateClosing     = "CLOSING"
 	StateLastAck     = "LAST-ACK"
 	StateTimeWait    = "TIME-WAIT"
+	StateUnconnected = "UNCONN" // of UDP
 )
 
 var states = []string{StateListen, StateSynSent, StateSynReceived, StateEstablished, StateFinWait1, StateFinWait2,
-	StateCloseWait, StateClosing, StateLastAck, StateTimeWait}
+	StateCloseWait, StateClosing, StateLastAck, StateTimeWait, StateUnconnected}
 
 func (r *SSRequest) check() error {
 	for _, s := range r.States {
@@ -156,6 +159,11 @@ type Conn struct {
 	RcvOOOSegs       uint64 `json:"rcv_ooo_segs"` // segments that arrived out of order
 	SndWndBytes      uint64 `json:"snd_wnd_bytes"`
 	RcvWndBytes      uint64 `json:"rcv_wnd_bytes"`
+
+	// Of UDP sockets, whose queues are in bytes of memory: Drops are datagrams that found no room.
+	DatagramsIn  uint64 `json:"datagrams_in,omitempty"`
+	DatagramsOut uint64 `json:"datagrams_out,omitempty"`
+	Drops        uint64 `json:"drops,omitempty"`
 }
 
 // Timer is a running timer of a connection.

@@ -71,6 +71,9 @@ func (d *details) count(name string, n uint64) {
 // Details is the second line of `ss -tin` for c, with its fields in their order.
 func (c *Conn) Details() string {
 	var d details
+	d.count("in", c.DatagramsIn) // of UDP
+	d.count("out", c.DatagramsOut)
+	d.count("drops", c.Drops)
 	d.flag("ts", c.Timestamps)
 	d.flag("sack", c.SACK)
 	d.flag("ecn", c.ECN)

@@ -108,7 +108,7 @@ func Start(ctx context.Context, c *conf.Config, o Options) (_ *Daemon, err error
 	}
 	d.onStop(d.control.Close)
 	for _, step := range []func(context.Context) error{
-		d.setMemory, d.openPorts, d.startStacks, d.startFilter, d.startModules, d.startMetrics, d.startApps,
+		d.setMemory, d.openPorts, d.startStacks, d.startDHCP, d.startFilter, d.startModules, d.startMetrics, d.startApps,
 	} {
 		if err := ctx.Err(); err != nil {
 			return nil, err

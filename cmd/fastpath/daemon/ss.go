@@ -41,6 +41,10 @@ func (d *Daemon) SS(_ context.Context, r control.SSRequest) (*control.SSReply, e
 			reply.Conns = append(reply.Conns, c)
 		}
 	}
+	if r.UDP {
+		d.sockets(add)
+		return reply, nil
+	}
 	for _, l := range d.network.all() {
 		if ap, err := netip.ParseAddrPort(l.Addr().String()); err == nil {
 			peer := netip.IPv4Unspecified()
@@ -63,6 +67,23 @@ func (d *Daemon) SS(_ context.Context, r control.SSRequest) (*control.SSReply, e
 		}
 	}
 	return reply, nil
+}
+
+// sockets adds all UDP sockets.
+func (d *Daemon) sockets(add func(control.Conn)) {
+	for _, p := range d.ports {
+		for _, u := range p.stack.UDPSockets() {
+			c := control.Conn{
+				State: control.StateUnconnected, Local: u.Local, Peer: netip.AddrPortFrom(netip.IPv4Unspecified(), 0), Worker: p.first + u.Worker,
+				RecvQBytes: uint64(u.RecvQueue), SendQBytes: uint64(u.SendQueue),
+				DatagramsIn: u.In, DatagramsOut: u.Out, Drops: u.Drops,
+			}
+			if u.Remote.IsValid() {
+				c.State, c.Peer = control.StateEstablished, u.Remote
+			}
+			add(c)
+		}
+	}
 }
 
 // conn turns the stack's snapshot of a connection into what ss(8) shows.

@@ -143,6 +143,16 @@ func count(r *control.StatReply, w *stack.WorkerStats) {
 			r.Counters["tcp_"+f.Name] += *f.Value
 		}
 	}
+	u := &w.UDP
+	for _, c := range []struct {
+		name  string
+		value uint64
+	}{
+		{"udp_in_datagrams", u.InDatagrams}, {"udp_no_ports", u.NoPorts}, {"udp_in_errors", u.InErrors}, {"udp_rcvbuf_errors", u.RcvbufErrors},
+		{"udp_mem_errors", u.MemErrors}, {"udp_out_datagrams", u.OutDatagrams}, {"udp_sndbuf_errors", u.SndbufErrors}, {"udp_icmp_errors", u.IcmpErrors},
+	} {
+		r.Counters[c.name] += c.value
+	}
 	l := &w.L3
 	for d := wire.DropNone + 1; d < wire.NumDrops; d++ {
 		r.Counters["drop_"+d.String()] += l.Drops[d]
