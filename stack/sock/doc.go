@@ -2,11 +2,13 @@
 //
 //	ln, err := sock.Listen(st, "tcp", ":80") // for http.Serve
 //	d := sock.Dialer{Stack: st}              // d.DialContext is for http.Transport
+//	pc, err := sock.ListenPacket(st, "udp", ":53")
+//	d.Resolver = sock.NewResolver(d, server) // for names
 //
 // # Like package net
 //
-// Conn has the methods of *net.TCPConn, Listener those of *net.TCPListener, Dialer and ListenConfig the fields of net's that make sense
-// here. A test runs the same operations against the kernel and compares results and errors. Errors are *net.OpError with the same fields;
+// Conn has the methods of *net.TCPConn, UDPConn those of *net.UDPConn but for control messages, Listener those of *net.TCPListener, Dialer
+// and ListenConfig the fields of net's that make sense here. A test runs the same operations against the kernel and compares results and errors. Errors are *net.OpError with the same fields;
 // inside is a system call's error number (errors.Is finds syscall.ECONNREFUSED, ECONNRESET, EPIPE, ETIMEDOUT, EHOSTUNREACH, ENETUNREACH,
 // EADDRINUSE, EADDRNOTAVAIL), net.ErrClosed or os.ErrDeadlineExceeded. As in Linux, the error that ended a connection is returned once;
 // later reads return io.EOF and later writes EPIPE. Nagle's algorithm is off and keepalive on, with 15 s, unless one says otherwise.
@@ -18,6 +20,8 @@
 //   - Close never waits, whatever SetLinger says; data is still delivered in the background.
 //   - Several connections may have the same local address and port if they go to different peers.
 //   - A stack does not connect to itself.
+//
+// Host is several stacks as one: it dials over the one with the longest prefix, and listens on all.
 //
 // # For high speed
 //

@@ -3,7 +3,6 @@ package daemon
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"net/netip"
 	"slices"
@@ -55,10 +54,11 @@ func (n *network) Listen(_ context.Context, addr netip.AddrPort) (net.Listener, 
 	n.mu.Lock()
 	n.listeners = append(n.listeners, ls...)
 	n.mu.Unlock()
-	if len(ls) == 1 {
-		return ls[0], nil
+	all := make([]net.Listener, len(ls))
+	for i, l := range ls {
+		all[i] = l
 	}
-	return newMulti(ls), nil
+	return sock.Join(all...), nil
 }
 
 // has reports whether a is an address of the port. A zone must be the port's name.
@@ -98,98 +98,18 @@ func (n *network) keep() net.KeepAliveConfig {
 	return net.KeepAliveConfig{Enable: n.keepAlive, Idle: -1, Interval: -1, Count: -1}
 }
 
-// Dial implements apps.Network, over the port in whose network addr lies, else over one that has a gateway. A port does not reach itself.
+// Dial implements apps.Network, over the port whose route to addr is the longest; a zone names the port. A port does not reach itself.
 func (n *network) Dial(ctx context.Context, addr netip.AddrPort) (net.Conn, error) {
-	p := n.route(addr.Addr())
-	if p == nil {
-		return nil, &net.OpError{Op: "dial", Net: "tcp", Addr: net.TCPAddrFromAddrPort(addr), Err: fmt.Errorf("no port reaches %v", addr.Addr())}
+	h := sock.Host{Dialer: sock.Dialer{KeepAlive: -1, KeepAliveConfig: n.keep()}}
+	for _, p := range n.ports {
+		if z := addr.Addr().Zone(); z == "" || z == p.conf.Name {
+			h.Stacks = append(h.Stacks, p.stack)
+		}
 	}
-	d := sock.Dialer{Stack: p.stack, KeepAlive: -1, KeepAliveConfig: n.keep()}
-	return d.DialContext(ctx, "tcp", withoutZone(addr).String())
+	return h.DialContext(ctx, "tcp", withoutZone(addr).String())
 }
 
 // withoutZone is addr for a stack, which has one link only.
 func withoutZone(addr netip.AddrPort) netip.AddrPort {
 	return netip.AddrPortFrom(addr.Addr().WithZone(""), addr.Port())
-}
-
-func (n *network) route(a netip.Addr) (best *port) {
-	bits := -1
-	for _, p := range n.ports {
-		if z := a.Zone(); z != "" && z != p.conf.Name {
-			continue
-		}
-		if b, _, ok := p.stack.Reach(a.WithZone("")); ok && b > bits {
-			best, bits = p, b
-		}
-	}
-	return best
-}
-
-// multi accepts from listeners on several stacks.
-type multi struct {
-	ls     []*listener
-	conns  chan net.Conn
-	errs   chan error
-	closed chan struct{}
-	once   sync.Once
-	wg     sync.WaitGroup
-}
-
-func newMulti(ls []*listener) *multi {
-	m := &multi{ls: ls, conns: make(chan net.Conn), errs: make(chan error), closed: make(chan struct{})}
-	for _, l := range ls {
-		m.wg.Go(func() { m.accept(l) })
-	}
-	return m
-}
-
-func (m *multi) accept(l *listener) {
-	for {
-		c, err := l.AcceptConn()
-		if err != nil {
-			select {
-			case m.errs <- err:
-				continue
-			case <-m.closed:
-				return
-			}
-		}
-		select {
-		case m.conns <- c:
-		case <-m.closed:
-			_ = c.Abort() // the error says that it is closed already
-			return
-		}
-	}
-}
-
-// Accept implements net.Listener.
-func (m *multi) Accept() (net.Conn, error) {
-	select {
-	case c := <-m.conns:
-		return c, nil
-	case err := <-m.errs:
-		return nil, err
-	case <-m.closed:
-		return nil, &net.OpError{Op: "accept", Net: "tcp", Addr: m.Addr(), Err: net.ErrClosed}
-	}
-}
-
-// Addr implements net.Listener.
-func (m *multi) Addr() net.Addr { return m.ls[0].Addr() }
-
-// Close implements net.Listener.
-func (m *multi) Close() error {
-	err := net.ErrClosed
-	m.once.Do(func() {
-		close(m.closed)
-		var errs []error
-		for _, l := range m.ls {
-			errs = append(errs, l.Close())
-		}
-		m.wg.Wait()
-		err = errors.Join(errs...)
-	})
-	return err
 }
