@@ -316,6 +316,11 @@ func (e *Engine) refuse(k *Tuple, t *wire.TCP) {
 
 // control sends a segment without data. It returns false if there is no room, no buffer, or the link address is not known yet.
 func (e *Engine) control(k *Tuple, sq, ack uint32, flags uint16, wnd uint16, opts []byte) bool {
+	return e.controlID(k, sq, ack, flags, wnd, opts, 0)
+}
+
+// controlID is control with an IPv4 ID, which Linux gives only to what a socket sends (RFC 6864: it means nothing where DF is set).
+func (e *Engine) controlID(k *Tuple, sq, ack uint32, flags uint16, wnd uint16, opts []byte, id uint16) bool {
 	e.nextHop = neigh.Ref{}
 	mac, ok := e.env.Link.Resolve(&e.nextHop, k.Remote)
 	if !ok || e.env.Fifo.Room() == 0 {
@@ -334,7 +339,7 @@ func (e *Engine) control(k *Tuple, sq, ack uint32, flags uint16, wnd uint16, opt
 	copy(f[:at], h[:])
 	copy(f[at+wire.TCPLen:], opts)
 	if at == tcpAt4 {
-		wire.PutIPv4(f[wire.EthLen:], k.Local, k.Remote, wire.ProtoTCP, 0, ttl, 0, wire.IPv4Len+n)
+		wire.PutIPv4(f[wire.EthLen:], k.Local, k.Remote, wire.ProtoTCP, 0, ttl, id, wire.IPv4Len+n)
 	} else {
 		binary.BigEndian.PutUint16(f[wire.EthLen+4:], uint16(n))
 	}

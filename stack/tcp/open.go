@@ -196,7 +196,8 @@ func (e *Engine) sendHandshake(c *Conn) sendResult {
 		o.WScale = c.rcvScale
 	}
 	var buf [40]byte
-	if !e.control(&c.Tuple, c.iss, ack, flags, wnd, wire.PutOptions(buf[:0], &o)) {
+	c.ipID++
+	if !e.controlID(&c.Tuple, c.iss, ack, flags, wnd, wire.PutOptions(buf[:0], &o), c.ipID) {
 		return sendFull
 	}
 	c.ackNow = false
