@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fastpath-tcp/fastpath/stack"
 	"github.com/fastpath-tcp/fastpath/stack/tcp"
 	"github.com/fastpath-tcp/fastpath/stack/tcptest"
 	"github.com/fastpath-tcp/fastpath/stack/wire"
@@ -123,4 +124,38 @@ func TestConnectWithoutNeighbour(t *testing.T) {
 	p.Speak()
 	g.Expect("S 0:0(0)")
 	g.Send("R. 0:0(0) ack 1")
+}
+
+// The same over IPv6 (RFC 4443, 3.1; errors as Linux maps them).
+func TestICMP6InSynSent(t *testing.T) {
+	for _, tc := range []struct {
+		typ, code uint8
+		hard      bool
+		why       tcp.Errno
+	}{
+		{wire.ICMP6Unreachable, wire.ICMP6NoRoute, false, tcp.NoRoute},
+		{wire.ICMP6Unreachable, wire.ICMP6Prohibited, true, tcp.Prohibited},
+		{wire.ICMP6Unreachable, wire.ICMP6AddrUnreachable, false, tcp.Unreachable},
+		{wire.ICMP6Unreachable, wire.ICMP6PortUnreachable, true, tcp.Refused},
+		{wire.ICMP6Unreachable, 5, true, tcp.Prohibited},
+		{wire.ICMP6TimeExceeded, 0, false, tcp.Unreachable},
+		{wire.ICMP6ParamProblem, 0, false, tcp.BadPacket},
+	} {
+		t.Run(fmt.Sprint(tc.typ, ".", tc.code), func(t *testing.T) {
+			p := tcptest.New(t, tcptest.Config{IPv6: true, Stack: stack.Config{TCP: tcp.Config{SynRetries: 1}}})
+			f := p.Connect()
+			f.Expect("S 0:0(0)")
+			f.ICMP(tc.typ, tc.code, 0, 0, 60)
+			if tc.hard {
+				f.WantState("")
+			} else {
+				f.WantState("SYN-SENT")
+				f.ExpectAfter(time.Second, exact, "S 0:0(0)")
+				p.Quiet(2*time.Second + ms)
+			}
+			if f.Conn.Err() != tc.why {
+				t.Errorf("error %v, want %v", f.Conn.Err(), tc.why)
+			}
+		})
+	}
 }

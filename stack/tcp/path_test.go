@@ -301,3 +301,23 @@ func TestJumbo(t *testing.T) {
 	}
 	f.Send(". 1:1(0) ack 17921 win 65535")
 }
+
+// RFC 8201, 4: a link of IPv6 takes 1280 bytes at least; a message that says less changes nothing.
+func TestPathMTU6(t *testing.T) {
+	p := tcptest.New(t, tcptest.Config{IPv6: true})
+	f := p.Passive(p.Listen(1), 5000, "mss 1440", 65535)
+	f.Write(1440)
+	f.Expect("P. 1:1441(1440) ack 1")
+	f.ICMP(wire.ICMP6PacketTooBig, 0, 1279, 1, 1500)
+	f.ICMP(wire.ICMP6PacketTooBig, 0, 1280, 0, 1500) // not in flight
+	if i := f.Info(); i.MSS != 1440 || i.PMTU != 1500 {
+		t.Errorf("MSS %d, PMTU %d", i.MSS, i.PMTU)
+	}
+	f.ICMP(wire.ICMP6PacketTooBig, 0, 1280, 1, 1500)
+	f.Expect(". 1:1221(1220) ack 1")
+	f.Expect("P. 1221:1441(220) ack 1")
+	if i := f.Info(); i.MSS != 1220 || i.PMTU != 1280 {
+		t.Errorf("MSS %d, PMTU %d", i.MSS, i.PMTU)
+	}
+	f.Send(". 1:1(0) ack 1441")
+}

@@ -272,3 +272,59 @@ func TestPortsOfDestinations(t *testing.T) {
 		t.Errorf("%d of 50 destinations got the next port, %d offsets", next, len(starts))
 	}
 }
+
+// RFC 9293, 3.10.4 and 3.8.6.1: a FIN waits behind data that a closed window holds back, for as long as that lasts; it leaves with the last
+// byte, and is sent again with it.
+func TestFinBehindClosedWindow(t *testing.T) {
+	both(t, tcp.Config{}, func(t *testing.T, p *tcptest.Peer, f *tcptest.Flow) {
+		f.Write(1)
+		f.Expect("P. 1:2(1) ack 1")
+		f.Send(". 1:1(0) ack 2 win 1460")
+		f.Write(3000)
+		f.Expect(". 2:1462(1460) ack 1")
+		f.CloseWrite()
+		f.Send(". 1:1(0) ack 1462 win 0")
+		f.WantState("FIN-WAIT-1")
+		for range 6 {
+			f.ExpectAfter(10*time.Second, 10*time.Second, ". 1461:1461(0) ack 1")
+			f.Send(". 1:1(0) ack 1462 win 0")
+		}
+		f.Send(". 1:1(0) ack 1462 win 1460")
+		f.Expect(". 1462:2922(1460) ack 1")
+		f.Send(". 1:1(0) ack 2922 win 65535")
+		f.Expect("FP. 2922:3002(80) ack 1")
+		f.ExpectAfter(205*ms, 205*ms, "FP. 2922:3002(80) ack 1")
+		f.Send(". 1:1(0) ack 3003 win 65535")
+		f.WantState("FIN-WAIT-2")
+		f.Send("F. 1:1(0) ack 3003")
+		f.Expect(". 3003:3003(0) ack 2")
+	})
+}
+
+// RFC 9293, 3.5.1, figure 10: a peer that has crashed begins anew; our challenge makes it reset what is left of the old connection
+// (RFC 5961, 4.2), and its next SYN opens a new one.
+func TestHalfOpenPeer(t *testing.T) {
+	p := newPeer(t, tcp.Config{})
+	l := p.Listen(2)
+	f := p.Passive(l, 5000, "mss 1460", 1000)
+	g := p.Flow(5000, 80)
+	g.ISS = 900_000_000
+	g.Send("S 0:0(0) win 1000 <mss 1460>")
+	f.Expect(". 1:1(0) ack 1")
+	f.Send("R 1:1(0)")
+	f.WantReadErr(tcp.Reset)
+	g.Send("S 0:0(0) win 1000 <mss 1460>")
+	g.Expect("S. 0:0(0) ack 1")
+	g.Send("R 1:1(0)")
+}
+
+// ... and if it is we who send first, its reset tells us (figure 11).
+func TestHalfOpenData(t *testing.T) {
+	both(t, tcp.Config{}, func(t *testing.T, p *tcptest.Peer, f *tcptest.Flow) {
+		f.Write(10)
+		f.Expect("P. 1:11(10) ack 1")
+		f.Send("R 1:1(0)") // SEQ is the acknowledgement of what it does not know
+		f.WantWriteErr(tcp.Reset)
+		f.WantState("")
+	})
+}

@@ -426,17 +426,30 @@ func (f *Flow) Info() tcp.Info {
 // Now is the peer's clock.
 func (f *Flow) Now() plugins.Time { return f.p.Clock.now }
 
-// ICMP sends an ICMP error about a packet of n bytes that the stack sent to this flow, with the given sequence number, relative to the
-// stack's initial one. rest is the second word of the error's header.
+// ICMP sends an ICMP error, of the flow's family, about a packet of n bytes that the stack sent to this flow, with the given sequence
+// number, relative to the stack's initial one. rest is the second word of the error's header.
 func (f *Flow) ICMP(typ, code uint8, rest uint32, sq uint32, n int) {
 	f.p.T.Helper()
 	f.p.Done()
-	src, dst := wire.AddrFrom(StackAddr), wire.AddrFrom(PeerAddr)
-	quote := make([]byte, wire.IPv4Len+8)
+	src, dst := wire.AddrFrom(f.p.stackIP), wire.AddrFrom(f.p.peerIP)
+	ports := binary.BigEndian.AppendUint16(nil, f.StackPort)
+	ports = binary.BigEndian.AppendUint16(ports, f.Port)
+	ports = binary.BigEndian.AppendUint32(ports, f.IRS+sq)
+	if !src.Is4() {
+		quote := make([]byte, wire.IPv6Len)
+		wire.PutIPv6(quote, src, dst, wire.ProtoTCP, 0, 64, 0, n-wire.IPv6Len)
+		quote = append(quote, ports...)
+		l := wire.ICMPLen + len(quote)
+		b := make([]byte, wire.EthLen+wire.IPv6Len+l)
+		wire.PutEthernet(b, f.p.his, f.p.mac, wire.EtherTypeIPv6)
+		wire.PutIPv6(b[wire.EthLen:], dst, src, wire.ProtoICMPv6, 0, 64, 0, l)
+		wire.PutICMP6Error(b[wire.EthLen+wire.IPv6Len:], dst, src, typ, code, rest, quote)
+		f.p.SendFrame(b)
+		return
+	}
+	quote := make([]byte, wire.IPv4Len)
 	wire.PutIPv4(quote, src, dst, wire.ProtoTCP, 0, 64, 0, n)
-	binary.BigEndian.PutUint16(quote[wire.IPv4Len:], f.StackPort)
-	binary.BigEndian.PutUint16(quote[wire.IPv4Len+2:], f.Port)
-	binary.BigEndian.PutUint32(quote[wire.IPv4Len+4:], f.IRS+sq)
+	quote = append(quote, ports...)
 	l := wire.ICMPLen + len(quote)
 	b := make([]byte, wire.EthLen+wire.IPv4Len+l)
 	wire.PutEthernet(b, f.p.his, f.p.mac, wire.EtherTypeIPv4)
