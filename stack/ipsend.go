@@ -80,9 +80,9 @@ func (w *Worker) putIP(b []byte, h *ipHeader, n int) {
 	switch {
 	case !h.dst.Is4():
 		wire.PutIPv6(b, h.src, h.dst, h.proto, h.tos, ttl, h.flow, n)
-	case h.mayFrag: // needs an ID of its own (RFC 6864, 4.2)
-		w.ipID++
-		wire.PutIPv4Frag(b, h.src, h.dst, h.proto, h.tos, ttl, w.ipID, 0, wire.IPv4Len+n)
+	case h.mayFrag: // needs an ID of its own, which nobody off the path can guess (RFC 6864, 4.2; RFC 7739, 5)
+		id := uint16(w.stack.fragIDs.Next(h.src, h.dst, h.proto))
+		wire.PutIPv4Frag(b, h.src, h.dst, h.proto, h.tos, ttl, id, 0, wire.IPv4Len+n)
 	default:
 		wire.PutIPv4(b, h.src, h.dst, h.proto, h.tos, ttl, 0, wire.IPv4Len+n)
 	}

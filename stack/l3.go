@@ -16,7 +16,8 @@ type L3Stats struct {
 	HandedOver        uint64 // frames that came to this worker and belong to another
 	Taken             uint64 // frames that other workers handed over
 	NoBuffers         uint64 // frames below TCP that were not sent or copied for want of a buffer
-	LinkUps           uint64 // times that the link came back
+	LinkDowns         uint64 // times that the link was seen to be down
+	LinkUps           uint64 // times that it came back
 	TxFull            uint64 // frames below TCP that found the FIFO full
 }
 

@@ -19,9 +19,12 @@ func (w *Worker) checkLink() {
 	}
 	w.linkAt = w.now.Add(linkEvery)
 	up := w.stack.port.LinkUp()
-	if up && !w.linkUp {
+	switch {
+	case up && !w.linkUp:
 		w.Stats.LinkUps++
 		w.neigh.Announce(w.now)
+	case !up && w.linkUp:
+		w.Stats.LinkDowns++
 	}
 	w.linkUp = up
 }

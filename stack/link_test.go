@@ -76,7 +76,7 @@ func TestLinkUp(t *testing.T) {
 	if n := pass(10 * time.Second); n != 2 {
 		t.Errorf("%d announcements after the link came back", n)
 	}
-	if n := s.Stats()[0].L3.LinkUps; n != 1 {
-		t.Errorf("counted %d", n)
+	if n := s.Stats()[0].L3; n.LinkUps != 1 || n.LinkDowns != 1 {
+		t.Errorf("counted %d downs and %d ups", n.LinkDowns, n.LinkUps)
 	}
 }

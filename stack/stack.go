@@ -231,7 +231,6 @@ func (s *Stack) makeWorkers(seed uint64) error {
 			w.auto = s.auto
 		}
 		w.adopt(s.routes.Load())
-		w.ipID = uint16(rng.Uint32())
 		w.udp = udp.New(udp.Env{Arena: s.arena, Link: w, Wake: w.wake, Kicked: w.kicked}, now)
 		s.workers = append(s.workers, w)
 	}

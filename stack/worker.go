@@ -46,7 +46,6 @@ type Worker struct {
 	mtu6     int            // of IPv6 packets
 	asks     [16]neigh.Output
 	nextICMP plugins.Time // earliest time of the next ICMP error
-	ipID     uint16       // of the last packet that routers may fragment
 	linkAt   plugins.Time // next time to look at the port's link; Never for all workers but one
 	linkUp   bool
 	asked    bool // a lookup has made an entry whose request is due

@@ -14,23 +14,23 @@ import (
 func TestLink(t *testing.T) {
 	w := newWorld(t, link{driver: "afpacket"})
 	w.download(64 << 10)
-	linkIs := func(up bool, backs uint64) {
+	linkIs := func(up bool, downs, ups uint64) {
 		t.Helper()
 		w.eventually(10*time.Second, func() error {
 			var i control.Info
 			w.must(w.call(control.OpInfo, nil, &i))
-			if len(i.Ports) != 1 || i.Ports[0].LinkUp != up || i.Ports[0].LinkUps != backs || w.stat().Ports[0].LinkUp != up {
+			if len(i.Ports) != 1 || i.Ports[0].LinkUp != up || i.Ports[0].LinkDowns != downs || i.Ports[0].LinkUps != ups || w.stat().Ports[0].LinkUp != up {
 				return fmt.Errorf("%+v", i.Ports)
 			}
 			return nil
 		})
 	}
-	linkIs(true, 0)
+	linkIs(true, 0, 0)
 	w.must(w.client.Run("ip", "link", "set", clientIf, "down"))
-	linkIs(false, 0)
+	linkIs(false, 1, 0)
 	before := w.stat().Counters["arp_requests"]
 	w.must(w.client.Run("ip", "link", "set", clientIf, "up"))
-	linkIs(true, 1)
+	linkIs(true, 1, 1)
 	w.eventually(10*time.Second, func() error {
 		if n := w.stat().Counters["arp_requests"]; n < before+2 {
 			return fmt.Errorf("%d ARP requests, %d before", n, before)

@@ -44,6 +44,7 @@ func TestVLAN(t *testing.T) {
 		"afpacket":           {driver: "afpacket"},
 		"afpacket, offloads": {driver: "afpacket", offloads: true},
 		"dpdk":               {driver: "dpdk"},
+		"tap":                {driver: "tap"},
 		"spin":               {driver: "afpacket", workers: "[[worker]]\npoll = \"spin\"\ncore = 1\nport = \"p\"\n[[worker]]\npoll = \"spin\"\ncore = 1\nport = \"v\"\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -94,8 +95,12 @@ func TestVLAN(t *testing.T) {
 // carries.
 func (w *world) addVLAN() {
 	w.Helper()
+	below := clientIf
+	if w.driver == "tap" {
+		below = serverIf
+	}
 	err := w.client.Do(func() error {
-		parent, err := netlink.LinkByName(clientIf)
+		parent, err := netlink.LinkByName(below)
 		if err != nil {
 			return err
 		}
@@ -116,19 +121,19 @@ func (w *world) addVLAN() {
 	})
 	if errors.Is(err, unix.EOPNOTSUPP) {
 		w.Log("this kernel has no VLAN interfaces (CONFIG_VLAN_8021Q): a tagger stands in")
-		w.startTagger()
+		w.startTagger(below)
 		return
 	}
 	w.must(err)
 }
 
-// startTagger makes the TAP device and carries frames between it and the client's interface, which has them tagged.
-func (w *world) startTagger() {
+// startTagger makes the TAP device and carries frames between it and the interface below, which has them tagged.
+func (w *world) startTagger(below string) {
 	w.Helper()
 	up, err := tap.Open(tap.Config{Name: vlanIf, NetNSPath: w.client.Path(), NoOffloads: true, NoTxCsum: true, MTU: w.mtu,
 		HostAddrs: []netip.Prefix{netip.MustParsePrefix(vlanClientIP + "/24")}})
 	w.must(err)
-	down, err := afpacket.Open(afpacket.Config{Interface: clientIf, NetNSPath: w.client.Path(), Promiscuous: true})
+	down, err := afpacket.Open(afpacket.Config{Interface: below, NetNSPath: w.client.Path(), Promiscuous: true})
 	w.must(err)
 	stop := make(chan struct{})
 	var wg sync.WaitGroup
@@ -168,6 +173,9 @@ func carry(from, to pmd.Queue, f func([]byte) []byte) bool {
 	var tx []*pmd.Buf
 	for _, b := range rx[:n] {
 		if out := f(b.Bytes()); out != nil {
+			if b.Flags&pmd.RxPartial != 0 {
+				complete(out)
+			}
 			if c := to.Pool().Get(); c != nil {
 				c.Append(out)
 				tx = append(tx, c)

@@ -36,10 +36,10 @@ func WriteStat(w io.Writer, r *StatReply, all bool) error {
 
 // WritePorts writes the ports of `ctl info`.
 func WritePorts(w io.Writer, ports []PortInfo) error {
-	rows := [][]string{{"PORT", "DRIVER", "MAC", "LINK", "CAME BACK", "ADDRESSES"}}
+	rows := [][]string{{"PORT", "DRIVER", "MAC", "LINK", "DOWNS", "UPS", "ADDRESSES"}}
 	for i := range ports {
 		p := &ports[i]
-		rows = append(rows, []string{p.Name, p.Driver, p.MAC, linkText(p.LinkUp), u(p.LinkUps), dash(strings.Join(p.Addresses, ","))})
+		rows = append(rows, []string{p.Name, p.Driver, p.MAC, linkText(p.LinkUp), u(p.LinkDowns), u(p.LinkUps), dash(strings.Join(p.Addresses, ","))})
 	}
 	return table(w, rows)
 }

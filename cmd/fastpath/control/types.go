@@ -25,7 +25,8 @@ type PortInfo struct {
 	MAC       string   `json:"mac"`
 	Addresses []string `json:"addresses"`
 	LinkUp    bool     `json:"link_up"`
-	LinkUps   uint64   `json:"link_ups"` // times that the link came back
+	LinkDowns uint64   `json:"link_downs"` // times that the link was seen to be down
+	LinkUps   uint64   `json:"link_ups"`   // times that it came back
 }
 
 // ModulesReply is the answer to OpModules: the modules that serve flows or stand by, in order of kind and name.

@@ -22,6 +22,7 @@ func (d *Daemon) Info(context.Context) (*control.Info, error) {
 		i := p.trace.Info()
 		one := control.PortInfo{Name: p.conf.Name, Driver: i.Driver, MAC: i.MAC.String(), Addresses: texts(p.conf.Addresses), LinkUp: p.trace.LinkUp()}
 		for _, w := range p.stack.Stats() {
+			one.LinkDowns += w.L3.LinkDowns
 			one.LinkUps += w.L3.LinkUps
 		}
 		r.Ports = append(r.Ports, one)

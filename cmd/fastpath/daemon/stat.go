@@ -164,7 +164,7 @@ func count(r *control.StatReply, w *stack.WorkerStats) {
 	}{
 		{"rx_frames", l.RxFrames}, {"rx_bytes", l.RxBytes}, {"no_route", l.NoRoute}, {"icmp_echo_replies", l.EchoReplies},
 		{"icmp_errors_in", l.IcmpErrorsIn}, {"icmp_errors_out", l.IcmpErrorsOut}, {"handed_over", l.HandedOver}, {"taken_over", l.Taken},
-		{"no_buffers", l.NoBuffers}, {"tx_fifo_full", l.TxFull}, {"link_ups", l.LinkUps}, {"notifier_full", w.NotifierFull},
+		{"no_buffers", l.NoBuffers}, {"tx_fifo_full", l.TxFull}, {"link_downs", l.LinkDowns}, {"link_ups", l.LinkUps}, {"notifier_full", w.NotifierFull},
 		{"arp_requests", n.Requests}, {"arp_replies", n.Replies}, {"arp_resolved", n.Resolved}, {"arp_failed", n.Failed},
 		{"arp_evicted", n.Evicted}, {"arp_full", n.Full}, {"arp_dropped", n.Dropped}, {"arp_changed", n.Changed}, {"arp_locked", n.Locked},
 		{"arp_conflicts", n.Conflicts}, {"arp_ignored", n.Ignored},
