@@ -20,6 +20,7 @@ type Options struct {
 	WriteBuffer   int                 // bytes that may wait for the peer's acknowledgement
 	NotSentLowat  int                 // see Conn.SetNotSentLowat
 	MaxPacingRate uint64              // payload bytes per second
+	UserTimeout   time.Duration       // see Conn.SetUserTimeout; it holds for the handshake too
 	ECN           tcp.ECN
 	// Congestion, Pacing and Recovery name modules; empty: the one that serves new connections.
 	Congestion, Pacing, Recovery string
@@ -37,7 +38,7 @@ func newOptions(period time.Duration, keep net.KeepAliveConfig) *Options {
 func (o *Options) setup(st *stack.Stack) (*tcp.Setup, error) {
 	s := &tcp.Setup{ECN: o.ECN}
 	t := &tcp.Tuning{
-		MaxRate: o.MaxPacingRate, RecvBuffer: o.ReadBuffer, SendBuffer: o.WriteBuffer, NotSentLowat: o.NotSentLowat,
+		MaxRate: o.MaxPacingRate, RecvBuffer: o.ReadBuffer, SendBuffer: o.WriteBuffer, NotSentLowat: o.NotSentLowat, UserTimeout: o.UserTimeout,
 	}
 	for _, b := range []struct {
 		on  bool
@@ -160,6 +161,12 @@ func (c *Conn) SetWriteBuffer(bytes int) error {
 // next is decided late; 0 lifts the limit.
 func (c *Conn) SetNotSentLowat(bytes int) error {
 	return c.set(func() { c.c.Tune(func(t *tcp.Tuning) { t.NotSentLowat = max(bytes, 0) }) })
+}
+
+// SetUserTimeout ends the connection with ETIMEDOUT when what was sent is not acknowledged for as long (TCP_USER_TIMEOUT, RFC 5482); 0
+// means the stack's setting.
+func (c *Conn) SetUserTimeout(d time.Duration) error {
+	return c.set(func() { c.c.Tune(func(t *tcp.Tuning) { t.UserTimeout = max(d, 0) }) })
 }
 
 // SetMaxPacingRate limits the connection to rate payload bytes per second (SO_MAX_PACING_RATE); 0 lifts the limit.

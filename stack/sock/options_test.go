@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fastpath-tcp/fastpath/pmd/memlink"
 	"github.com/fastpath-tcp/fastpath/stack"
 	"github.com/fastpath-tcp/fastpath/stack/sock"
 	"github.com/fastpath-tcp/fastpath/stack/tcp"
@@ -213,5 +214,29 @@ func TestDialerResolver(t *testing.T) {
 	d.Resolver = nil
 	if _, err := d.Dial("tcp", "two:80"); !errors.As(err, &de) || !de.IsNotFound {
 		t.Errorf("without a resolver: %v", err)
+	}
+}
+
+// A peer that has gone is given up after the user timeout.
+func TestUserTimeout(t *testing.T) {
+	var lost []uint64
+	for i := range uint64(5000) { // all but the handshake and a little data
+		lost = append(lost, 10+i)
+	}
+	sa, sb := pairOn(t, memlink.Config{AtoB: memlink.Path{Loss: memlink.Loss{Frames: lost}}}, stack.Config{}, stack.Config{})
+	c1, c2 := conns(t, sa, sb)
+	defer c2.Close()
+	defer c1.Close()
+	const limit = 300 * time.Millisecond
+	c1.SetUserTimeout(limit)
+	start := time.Now()
+	c1.Write(make([]byte, 100_000))
+	r := wait(t, async(func() (int, error) { return c1.Read(make([]byte, 1)) }))
+	var ne net.Error
+	if !errors.Is(r.err, syscall.ETIMEDOUT) || !errors.As(r.err, &ne) || !ne.Timeout() || time.Since(start) < limit {
+		t.Errorf("%v after %v", r.err, time.Since(start))
+	}
+	if _, err := c1.Write([]byte("x")); !errors.Is(err, syscall.EPIPE) {
+		t.Errorf("write: %v", err)
 	}
 }
