@@ -34,6 +34,10 @@ func (w *Worker) icmpErrorInput(body []byte, typ, code uint8) wire.Drop {
 	}
 	w.Stats.IcmpErrorsIn++
 	if q.Proto == wire.ProtoUDP {
+		if !q.Dst.Is4() && typ == wire.ICMP6PacketTooBig {
+			w.udp.TooBig(q.Src, q.Dst, q.SrcPort, q.DstPort, q.Rest)
+			return wire.DropNone
+		}
 		w.udp.ICMPError(q.Src, q.Dst, q.SrcPort, q.DstPort, typ, code)
 		return wire.DropNone
 	}

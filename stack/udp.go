@@ -43,6 +43,9 @@ func (w *Worker) SendUDP(d *udp.Datagram) udp.Sent {
 			mtu = min(mtu, m)
 		}
 	}
+	if d.MTU != 0 {
+		mtu = min(mtu, d.MTU)
+	}
 	h.mayFrag = n+hdr > everybodyTakes // routers cut it where it does not fit: nobody repeats a datagram
 	fill := func(l4 []byte) { wire.PutUDP(l4, h.src, d.Dst, d.SrcPort, d.DstPort, d.Data) }
 	var r sendResult

@@ -32,6 +32,9 @@ type Endpoint struct {
 	broadcast atomic.Bool
 	ttl, tos  atomic.Uint32
 
+	pathMTU   atomic.Uint32 // of IPv6, what a router has said; until pathUntil
+	pathUntil atomic.Int64
+
 	mailed   atomic.Bool
 	mailNext *Endpoint
 

@@ -2,7 +2,9 @@ package udp
 
 import (
 	"syscall"
+	"time"
 
+	"github.com/fastpath-tcp/fastpath/plugins"
 	"github.com/fastpath-tcp/fastpath/stack/wire"
 )
 
@@ -21,6 +23,28 @@ func errnoOf(v4 bool, typ, code uint8) syscall.Errno {
 		return syscall.EPROTO
 	}
 	return 0
+}
+
+// pathTime is how long a path MTU holds before the larger one is tried again (RFC 8201, 4: at least five minutes, ten recommended).
+const pathTime = 10 * time.Minute
+
+// TooBig takes what a router says about a datagram of IPv6 that was longer than its next link's MTU: from now on the endpoint's datagrams
+// are cut to that, whoever they are for, which costs little. What is below 1280 bytes is not believed (RFC 8201, 4). Routers cut what we
+// send over IPv4.
+func (e *Engine) TooBig(local, remote wire.Addr, localPort, remotePort uint16, mtu uint32) {
+	if remote.Is4() {
+		return
+	}
+	mtu = max(mtu, wire.MinMTU6)
+	for _, ep := range e.ports[localPort] {
+		if !ep.local.IsZero() && ep.local != local || ep.remotePort != 0 && (ep.remotePort != remotePort || ep.remote != remote) {
+			continue
+		}
+		if e.now >= plugins.Time(ep.pathUntil.Load()) || mtu < ep.pathMTU.Load() {
+			ep.pathMTU.Store(mtu)
+			ep.pathUntil.Store(int64(e.now.Add(pathTime)))
+		}
+	}
 }
 
 // unreachable4 is by code of ICMPUnreachable; 0 is soft.

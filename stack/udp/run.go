@@ -139,6 +139,9 @@ func (e *Engine) send(ep *Endpoint, limit int) (sent, result int) {
 		d := &e.out
 		*d = Datagram{Src: ep.local, SrcPort: ep.localPort, TTL: uint8(ep.ttl.Load()), TOS: uint8(ep.tos.Load())}
 		d.Dst, d.DstPort, d.Data = content(c)
+		if !d.Dst.Is4() && e.now < plugins.Time(ep.pathUntil.Load()) {
+			d.MTU = int(ep.pathMTU.Load())
+		}
 		switch e.env.Link.SendUDP(d) {
 		case SentFull:
 			return sent, full
