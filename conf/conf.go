@@ -126,7 +126,8 @@ type TCP struct {
 	SYNRetries        int       `toml:"syn_retries"`
 	SYNCookies        string    `toml:"syn_cookies" one:"overflow off always"`
 	ECN               string    `toml:"ecn" one:"off passive on accecn"`
-	Retries           int       `toml:"retries"` // consecutive retransmission timeouts before a connection is given up
+	FastOpenQueue     int       `toml:"fast_open_queue"` // connections per listener that serve data before their handshake is over
+	Retries           int       `toml:"retries"`         // consecutive retransmission timeouts before a connection is given up
 	KeepAlive         bool      `toml:"keepalive"`
 	KeepAliveIdle     Duration  `toml:"keepalive_idle"`
 	KeepAliveInterval Duration  `toml:"keepalive_interval"`

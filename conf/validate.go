@@ -93,6 +93,7 @@ func (v *validator) tcp() {
 		v.at("tcp.max_rto", "%v is below min_rto (%v)", t.MaxRTO, t.MinRTO)
 	}
 	between(v, "tcp.syn_retries", t.SYNRetries, 1, 127)
+	between(v, "tcp.fast_open_queue", t.FastOpenQueue, 0, 65536)
 	between(v, "tcp.retries", t.Retries, 1, 127)
 	dur("keepalive_idle", t.KeepAliveIdle.D(), time.Second, 32767*time.Second)
 	dur("keepalive_interval", t.KeepAliveInterval.D(), time.Second, 32767*time.Second)

@@ -20,6 +20,10 @@ type Dialer struct {
 	// KeepAlive is the period of keepalive: 0 means 15 s, less than 0 none. KeepAliveConfig goes before it, if its Enable is set.
 	KeepAlive       time.Duration
 	KeepAliveConfig net.KeepAliveConfig
+	// FastOpen sends the first Write with the SYN to servers that have given a cookie, and asks others for one (RFC 7413). To the former
+	// Dial then returns at once, and what it would have said, the first Read or Write says. The server may get what is in the first Write
+	// twice.
+	FastOpen bool
 	// Control, if set, is called before a connection is opened and may change what it begins with.
 	Control func(network, address string, o *Options) error
 	// Resolver looks up host names, whose addresses are tried in turn; without it there are addresses only.
@@ -75,6 +79,7 @@ func (d *Dialer) dial(ctx context.Context, network string, ap netip.AddrPort) (*
 		return fail("", contextError(err))
 	}
 	o := newOptions(d.KeepAlive, d.KeepAliveConfig)
+	o.FastOpen = d.FastOpen
 	if d.Control != nil {
 		if err := d.Control(network, ap.String(), o); err != nil {
 			return fail("", err)

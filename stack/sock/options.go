@@ -22,6 +22,10 @@ type Options struct {
 	MaxPacingRate uint64              // payload bytes per second
 	UserTimeout   time.Duration       // see Conn.SetUserTimeout; it holds for the handshake too
 	ECN           tcp.ECN
+	// FastOpen is Dialer.FastOpen. FastOpenQueue is how many connections to a listener may be open, and their first data read, before their
+	// handshake is over (RFC 7413); less than 0: none.
+	FastOpen      bool
+	FastOpenQueue int
 	// Congestion, Pacing and Recovery name modules; empty: the one that serves new connections.
 	Congestion, Pacing, Recovery string
 }
@@ -36,7 +40,7 @@ func newOptions(period time.Duration, keep net.KeepAliveConfig) *Options {
 
 // setup is what the engine makes of them. Modules must be there.
 func (o *Options) setup(st *stack.Stack) (*tcp.Setup, error) {
-	s := &tcp.Setup{ECN: o.ECN}
+	s := &tcp.Setup{ECN: o.ECN, FastOpen: o.FastOpen, FastOpenQueue: o.FastOpenQueue}
 	t := &tcp.Tuning{
 		MaxRate: o.MaxPacingRate, RecvBuffer: o.ReadBuffer, SendBuffer: o.WriteBuffer, NotSentLowat: o.NotSentLowat, UserTimeout: o.UserTimeout,
 	}

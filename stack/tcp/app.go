@@ -39,11 +39,12 @@ func (e Errno) Error() string { return errnoNames[e] }
 
 // Bits of App.flags: what the worker tells the application, and what the application has said.
 const (
-	flagUp     uint32 = 1 << iota // established (or failed: look at errno)
-	flagEOF                       // the peer's FIN was received and all data before it is in the stream
-	flagDone                      // the engine has let go of the connection
-	flagWrShut                    // the application will write no more
-	flagClosed                    // the application has closed it
+	flagUp       uint32 = 1 << iota // established (or failed: look at errno)
+	flagEOF                         // the peer's FIN was received and all data before it is in the stream
+	flagDone                        // the engine has let go of the connection
+	flagWrShut                      // the application will write no more
+	flagClosed                      // the application has closed it
+	flagDeferred                    // Fast Open: the SYN waits for the first write
 )
 
 // Bits of App.pend: what the application asks of the worker.

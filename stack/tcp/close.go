@@ -32,7 +32,7 @@ func (e *Engine) closed(c *Conn) bool {
 	unread := c.rcv.Tail() != c.rcv.Head() || c.newData || c.ooo.Len() > 0
 	c.rcv.Reset()
 	switch {
-	case c.state == SynSent:
+	case c.state == SynSent && (c.fo() == nil || c.snd.Tail() == 0): // what goes with a SYN was written, and is to be delivered
 		e.destroy(c, Aborted)
 		return true
 	case unread:
@@ -120,6 +120,7 @@ func (e *Engine) destroy(c *Conn, why Errno) {
 
 // letGo is destroy without the slot, which a TIME-WAIT record may take over.
 func (e *Engine) letGo(c *Conn, why Errno) {
+	e.fastGone(c, why)
 	e.closeModules(c)
 	c.state = Closed
 	e.outs.idle(c)
@@ -316,11 +317,19 @@ func (e *Engine) refuse(k *Tuple, t *wire.TCP) {
 
 // control sends a segment without data. It returns false if there is no room, no buffer, or the link address is not known yet.
 func (e *Engine) control(k *Tuple, sq, ack uint32, flags uint16, wnd uint16, opts []byte) bool {
+<<<<<<< HEAD
 	return e.controlID(k, sq, ack, flags, wnd, opts, 0)
 }
 
 // controlID is control with an IPv4 ID, which Linux gives only to what a socket sends (RFC 6864: it means nothing where DF is set).
 func (e *Engine) controlID(k *Tuple, sq, ack uint32, flags uint16, wnd uint16, opts []byte, id uint16) bool {
+=======
+	return e.controlData(k, sq, ack, flags, wnd, opts, nil, 0)
+}
+
+// controlData is control with the first size bytes of c's stream.
+func (e *Engine) controlData(k *Tuple, sq, ack uint32, flags uint16, wnd uint16, opts []byte, c *Conn, size uint32) bool {
+>>>>>>> 04061c6 (stack/tcp, stack/sock, conf: TCP Fast Open (RFC 7413), client and server)
 	e.nextHop = neigh.Ref{}
 	mac, ok := e.env.Link.Resolve(&e.nextHop, k.Remote)
 	if !ok || e.env.Fifo.Room() == 0 {
@@ -333,18 +342,21 @@ func (e *Engine) controlID(k *Tuple, sq, ack uint32, flags uint16, wnd uint16, o
 	}
 	var h [maxHdr]byte
 	at := e.template(&h, k, mac)
-	n := wire.TCPLen + len(opts)
+	n := wire.TCPLen + len(opts) + int(size)
 	b.SetLen(at + n)
 	f := b.Bytes()
 	copy(f[:at], h[:])
 	copy(f[at+wire.TCPLen:], opts)
+	if size > 0 {
+		e.copyPayload(c, f[at+wire.TCPLen+len(opts):], 0, size)
+	}
 	if at == tcpAt4 {
 		wire.PutIPv4(f[wire.EthLen:], k.Local, k.Remote, wire.ProtoTCP, 0, ttl, id, wire.IPv4Len+n)
 	} else {
 		binary.BigEndian.PutUint16(f[wire.EthLen+4:], uint16(n))
 	}
 	s := f[at:]
-	wire.PutTCP(s, &wire.TCP{SrcPort: k.LocalPort, DstPort: k.RemotePort, Seq: sq, Ack: ack, Flags: flags, Window: wnd}, n)
+	wire.PutTCP(s, &wire.TCP{SrcPort: k.LocalPort, DstPort: k.RemotePort, Seq: sq, Ack: ack, Flags: flags, Window: wnd}, wire.TCPLen+len(opts))
 	binary.BigEndian.PutUint16(s[wire.TCPChecksum:], wire.Fold(wire.Sum(s, wire.PseudoSum(k.Local, k.Remote, wire.ProtoTCP, n))))
 	e.env.Fifo.Push(b)
 	e.Stats.SegsOut++

@@ -170,6 +170,7 @@ type Conn struct {
 
 // extra is what few connections need.
 type extra struct {
+	fo                         *fastOpen     // nil without Fast Open
 	ecn                        *ecnState     // nil without ECN
 	rwndLimited, sndbufLimited time.Duration // see chrono
 	path                       *path         // nil: the interface's MTU, as far as is known

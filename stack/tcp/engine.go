@@ -46,6 +46,7 @@ type Config struct {
 	NoDelay        bool
 	SynCookies     SynCookies
 	ECN            ECN
+	FastOpenQueue  int  // connections per listener that are open before their handshake is over (RFC 7413); default 0: no Fast Open
 	NoSACK         bool // options that are neither offered nor taken up
 	NoTimestamps   bool
 	NoWScale       bool
@@ -122,14 +123,14 @@ type Link interface {
 
 // Keys are the secrets of all workers of a stack: they are shared, so that a flow looks the same whichever worker it lands on.
 type Keys struct {
-	ISN, Port, Timestamp, Table, PortTable Key
-	Cookie                                 [2]Key // of SYN cookies
+	ISN, Port, Timestamp, Table, PortTable, FastOpen Key
+	Cookie                                           [2]Key // of SYN cookies
 }
 
 // NewKeys draws keys from r.
 func NewKeys(r *rand.Rand) Keys {
 	k := func() Key { return Key{r.Uint64(), r.Uint64()} }
-	return Keys{ISN: k(), Port: k(), Timestamp: k(), Table: k(), Cookie: [2]Key{k(), k()}, PortTable: k()}
+	return Keys{ISN: k(), Port: k(), Timestamp: k(), Table: k(), Cookie: [2]Key{k(), k()}, PortTable: k(), FastOpen: k()}
 }
 
 // entry is a slot of the engine: a connection, a half-open one, a TIME-WAIT record, or free.
@@ -177,6 +178,7 @@ type Engine struct {
 	nextHop  neigh.Ref // scratch of control
 	ipECN    uint8     // IP-ECN field of the segment that is being processed
 	ecnHoles ecnHoles
+	cookies  cookieCache // of servers
 	resets   []lateReset
 	paths    paths
 	tooBigs  bucket   // messages about the path's MTU

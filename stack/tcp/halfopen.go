@@ -17,9 +17,11 @@ type synInfo struct {
 	mss                uint16
 	scale              uint8
 	tsOK, sackOK, wsOK bool
-	ecn                uint8 // what was negotiated: ecnNone, ecnClassic, ecnAccurate
-	ipECN              uint8 // IP-ECN field of the SYN
-	noECT              bool  // an end has sent a SYN or SYN-ACK without ECN
+	ecn                uint8  // what was negotiated: ecnNone, ecnClassic, ecnAccurate
+	ipECN              uint8  // IP-ECN field of the SYN
+	giveCookie         bool   // the SYN-ACK has a Fast Open cookie
+	data               uint16 // bytes that the SYN carried and that were taken
+	noECT              bool   // an end has sent a SYN or SYN-ACK without ECN
 }
 
 // readSYN reads a SYN, or a SYN-ACK; an option is taken up only if both ends send it.
@@ -164,8 +166,12 @@ func (e *Engine) synAck(k *Tuple, s *synInfo, iss, tsVal uint32, tries uint8) bo
 		o.ECNSet = 1<<wire.ECT0 | 1<<wire.CE | 1<<wire.ECT1
 		o.ECNBytes = [4]uint32{wire.ECT0: 1, wire.ECT1: 1}
 	}
+	if s.giveCookie {
+		o.Set = o.Set&^wire.OptAccECN | wire.OptFastOpen // there is no room for both
+		o.NCookie, o.Cookie = fastCookieLen, e.fastCookie(k, 0)
+	}
 	var buf [40]byte
-	return e.control(k, iss, s.irs+1, flags, e.synWindow(k, e.rcvStart(), s.tsOK), wire.PutOptions(buf[:0], &o))
+	return e.control(k, iss, s.irs+1+uint32(s.data), flags, e.synWindow(k, e.rcvStart(), s.tsOK), wire.PutOptions(buf[:0], &o))
 }
 
 // halfExpired sends the SYN-ACK again, after 1, 2, 4 … s (RFC 6298, 5.5), or gives up.

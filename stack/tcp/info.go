@@ -27,6 +27,7 @@ type Info struct {
 	SndScale, RcvScale             uint8
 	Timestamps, SACK               bool
 	ECN, AccECN                    bool   // ECN is in use; as AccECN
+	FastOpen                       bool   // data in the SYN was taken (RFC 7413)
 	ECNSeen                        bool   // the peer has sent data as ECN-capable
 	CEIn, CEOut                    uint32 // AccECN: segments with a congestion mark that came; that the peer reports
 	RTO, RTT, RTTVar, MinRTT       time.Duration
@@ -72,6 +73,12 @@ func (e *Engine) Info(c *Conn) Info {
 		DeliveryAppLimited: c.stat.rateAppLimited, AppLimited: c.appLimited != 0,
 		Lost: c.out.log.lost, Sacked: c.out.log.sacked, Unacked: (c.sndNxt - c.sndUna + c.mss - 1) / max(c.mss, 1), Backoff: c.stat.backoff, Counts: c.count, CongAux: c.aux,
 		Age: e.now.Sub(c.openedAt), LastSend: e.now.Sub(c.lastSend), LastRecv: e.now.Sub(c.lastData),
+	}
+	if fo := c.fo(); fo != nil {
+		i.FastOpen = fo.used
+		if fo.pending {
+			i.State = SynReceived.String()
+		}
 	}
 	if x := c.ecn(); x != nil {
 		i.ECN, i.AccECN, i.ECNSeen, i.CEIn, i.CEOut = x.mode != ecnNone, x.mode == ecnAccurate, x.seen, x.rCE, x.sCE

@@ -22,6 +22,11 @@ func (e *Engine) segment(c *Conn, t *wire.TCP) {
 		return
 	}
 	e.touch(c)
+	if fo := c.fo(); fo != nil && fo.pending && t.Flags&(wire.SYN|wire.ACK|wire.RST) == wire.SYN && t.Seq == c.irs {
+		fo.synAck = true // the SYN again
+		e.makeReady(c)
+		return
+	}
 	if c.state == SynReceived && c.listener == nil && t.Flags&(wire.SYN|wire.ACK|wire.RST) == wire.SYN|wire.ACK && t.Seq == c.irs {
 		// The SYN-ACK that completes a simultaneous open (RFC 9293, 3.5, figure 7): its SYN is known, what is left is an ACK. The
 		// window of a SYN is never scaled (RFC 7323, 2.2).
@@ -204,8 +209,11 @@ func (e *Engine) ack(c *Conn, t *wire.TCP, o *wire.Options) bool {
 		e.challenge(c)
 		return false
 	}
-	if c.ecn() != nil {
-		e.ecnInput(c, t, o)
+	if c.x != nil {
+		e.fastOpenAcked(c, t.Ack)
+		if c.x.ecn != nil {
+			e.ecnInput(c, t, o)
+		}
 	}
 	if o.Set&wire.OptTS != 0 && c.tsOK && seq.BeforeEq(t.Seq, c.lastAckSent) && !e.paws(c, o) {
 		// RFC 7323, 4.3: only what covers the last acknowledgement sent; and only with an acknowledgement that can be true, lest a

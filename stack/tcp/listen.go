@@ -5,6 +5,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/fastpath-tcp/fastpath/plugins"
 	"github.com/fastpath-tcp/fastpath/stack/mem"
 	"github.com/fastpath-tcp/fastpath/stack/wire"
 )
@@ -27,7 +28,9 @@ type Listener struct {
 	mu     sync.Mutex
 	queue  []*Conn // established, not accepted yet
 	closed bool
-	syns   atomic.Int32 // the SYN queue: half-open connections
+	syns   atomic.Int32   // the SYN queue: half-open connections
+	fast   atomic.Int32   // connections that are open before their handshake is over, and those killed
+	killed []plugins.Time // of those that were reset: when their place is free again
 }
 
 // NewListener makes a listener for addr (the zero Addr means any address of the host, 0.0.0.0 any of IPv4) with room for backlog
@@ -203,6 +206,9 @@ func (e *Engine) passiveOpen(l *Listener, k *Tuple, t *wire.TCP, minISS uint32) 
 	iss := minISS
 	if iss == 0 {
 		iss = e.isn(k)
+	}
+	if e.fastSyn(l, k, t, &o, &s, iss) {
+		return
 	}
 	if slot, ok := e.newHalf(l, k, &s, iss); ok {
 		e.sendSynAck(slot)

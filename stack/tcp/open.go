@@ -160,6 +160,12 @@ func (e *Engine) ConnectAs(k Tuple, s *Setup) (*Conn, error) {
 	e.askECN(c, e.ecnMode(s))
 	if s != nil {
 		e.setUp(c, s)
+		if s.FastOpen {
+			e.askFastOpen(c)
+		}
+	}
+	if fo := c.fo(); fo != nil && fo.wait {
+		return c, nil
 	}
 	c.ackNow = true
 	e.makeReady(c)
@@ -195,19 +201,28 @@ func (e *Engine) sendHandshake(c *Conn) sendResult {
 		o.Set |= wire.OptWScale
 		o.WScale = c.rcvScale
 	}
+	n := uint32(0)
+	if !passive {
+		n = c.fastSYN(&o)
+	}
 	var buf [40]byte
+<<<<<<< HEAD
 	c.ipID++
 	if !e.controlID(&c.Tuple, c.iss, ack, flags, wnd, wire.PutOptions(buf[:0], &o), c.ipID) {
+=======
+	if !e.controlData(&c.Tuple, c.iss, ack, flags, wnd, wire.PutOptions(buf[:0], &o), c, n) {
+>>>>>>> 04061c6 (stack/tcp, stack/sock, conf: TCP Fast Open (RFC 7413), client and server)
 		return sendFull
 	}
 	c.ackNow = false
 	c.count.SegsOut++
+	e.Stats.BytesOut += uint64(n)
 	if c.sndNxt == c.iss {
 		c.lastSend = e.now
 	} else {
 		c.lastSend = 0 // sent again: which one is acknowledged will not be known (RFC 6298, 3)
 	}
-	c.sndNxt = c.iss + 1
+	c.sndNxt = seq.Max(c.sndNxt, c.iss+1+n)
 	if c.due[timerState] == never {
 		c.setTimer(timerState, e.now.Add(rtoInitial))
 	}
@@ -268,7 +283,9 @@ func (e *Engine) synSent(c *Conn, t *wire.TCP, o *wire.Options) {
 		return
 	}
 	e.gotSynAck(c, t, o)
+	e.fastAnswer(c, t, o, s.mss)
 	c.sndUna = t.Ack
+	c.skipSynData(t.Ack)
 	c.ackNow = true
 	e.establish(c)
 }
@@ -285,6 +302,7 @@ func (e *Engine) synReceivedAck(c *Conn, t *wire.TCP) bool {
 		return false
 	}
 	c.sndUna = t.Ack
+	c.skipSynData(t.Ack)
 	c.sndWnd = uint32(t.Window) << c.sndScale
 	c.maxSndWnd = c.sndWnd
 	c.sndWl1 = t.Seq

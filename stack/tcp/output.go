@@ -69,6 +69,9 @@ func (e *Engine) send(c *Conn) sendResult {
 		}
 		c.probeNow = false
 	}
+	if fo := c.fo(); fo != nil && fo.synAck && !e.sendFastSynAck(c, fo) {
+		return sendFull
+	}
 	r := sendDone
 	if c.state.canSend() && !c.resume[plugins.Rtx] {
 		before := c.sndNxt
@@ -308,6 +311,10 @@ func (e *Engine) markAppLimited(c *Conn) {
 
 // dataReady is called when the application has written or closed: the flow restarts if it was idle.
 func (e *Engine) dataReady(c *Conn) {
+	if fo := c.fo(); fo != nil && fo.wait {
+		e.startFastOpen(c)
+		return
+	}
 	if c.isOpen && c.sndNxt == c.sndUna && !c.finSent && c.snd.Tail() > c.off(c.sndNxt) {
 		e.Stats.IdleStarts++
 		e.markAppLimited(c)

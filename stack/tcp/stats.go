@@ -35,6 +35,12 @@ type Stats struct {
 	CEIn                        uint64 // segments of connections with ECN that came with a congestion mark
 	ECEIn                       uint64 // acknowledgements that reported marks
 	EcnReductions               uint64 // windows reduced for marks
+	FastOpenActive              uint64 // SYNs whose data was taken by the peer
+	FastOpenActiveFails         uint64 // ... was not
+	FastOpenPassive             uint64 // connections opened by a SYN with a good cookie
+	FastOpenPassiveFails        uint64 // SYNs with a bad cookie
+	FastOpenOverflows           uint64 // SYNs with a good cookie that found too many connections whose handshake is not over
+	FastOpenCookies             uint64 // SYNs that asked for a cookie
 	SyncookiesSent              uint64
 	SyncookiesRecv              uint64 // acknowledgements of cookies
 	SyncookiesFailed            uint64 // acknowledgements that were none, while cookies were expected

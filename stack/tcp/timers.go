@@ -98,6 +98,10 @@ func (e *Engine) expired(c *Conn, k int) {
 }
 
 func (e *Engine) stateExpired(c *Conn) {
+	if fo := c.fo(); fo != nil && fo.pending {
+		e.fastExpired(c, fo)
+		return
+	}
 	switch c.state {
 	case SynSent, SynReceived:
 		e.handshakeExpired(c)

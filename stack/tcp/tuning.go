@@ -26,6 +26,12 @@ type Setup struct {
 	Options, NoOptions uint32 // option bits to set, and to clear against the engine's settings
 	Tuning             *Tuning
 	ECN                ECN
+	// FastOpen makes an active open send its first data with the SYN, if the peer has given a cookie before, and else ask for one. The
+	// connection is then Up at once. Data may reach the peer's application twice (RFC 7413, 2.1).
+	FastOpen bool
+	// FastOpenQueue is how many connections to a listener may be open before their handshake is over; less than 0: none; 0: as the
+	// engine's settings say.
+	FastOpenQueue int
 }
 
 var noTuning Tuning

@@ -30,6 +30,9 @@ func (c *Conn) readErr(f uint32) error {
 		}
 		return io.EOF
 	}
+	if f&flagDeferred != 0 { // who reads before the first write wants the handshake
+		c.kick(kickWrite)
+	}
 	return ErrWouldBlock
 }
 

@@ -209,13 +209,13 @@ func TestSSText(t *testing.T) {
 // TestSSOrder: each word that ss(8) knows stands in the order in which ss(8) prints it.
 func TestSSOrder(t *testing.T) {
 	// From tcp_stats_print of iproute2's misc/ss.c.
-	const order = `ts sack ecn ecnseen bbr wscale rto backoff rtt ato mss pmtu rcvmss advmss cwnd ssthresh bytes_sent bytes_retrans bytes_acked
+	const order = `ts sack ecn ecnseen fastopen bbr wscale rto backoff rtt ato mss pmtu rcvmss advmss cwnd ssthresh bytes_sent bytes_retrans bytes_acked
 		bytes_received segs_out segs_in data_segs_out data_segs_in bbr send lastsnd lastrcv lastack pacing_rate delivery_rate delivered
 		app_limited busy rwnd_limited sndbuf_limited unacked retrans lost sacked dsack_dups reordering reord_seen rcv_rtt rcv_space
 		rcv_ssthresh notsent minrtt rcv_ooopack snd_wnd rcv_wnd rtx pace`
 	var got []string
 	c := sample().Conns[1]
-	c.ECN, c.ECNSeen = true, true
+	c.ECN, c.ECNSeen, c.FastOpen = true, true, true
 	for _, w := range strings.Fields(c.Details()) {
 		if name, _, _ := strings.Cut(w, ":"); !strings.HasSuffix(w, "bps") || strings.Contains(w, ":") {
 			got = append(got, name)
@@ -336,8 +336,8 @@ func TestWordsOfSS(t *testing.T) {
 		t.Skipf("ss -tin: %v", err)
 	}
 	full := sample().Conns[1]
-	full.ECN, full.ECNSeen = true, true
-	ours := map[string]bool{"fastopen": true, "rehash": true, "cwnd": true} // what we do not have
+	full.ECN, full.ECNSeen, full.FastOpen = true, true, true
+	ours := map[string]bool{"rehash": true, "cwnd": true} // what we do not have
 	for _, w := range strings.Fields(full.Details()) {
 		name, _, _ := strings.Cut(w, ":")
 		ours[name] = true

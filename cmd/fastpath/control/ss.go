@@ -99,6 +99,7 @@ type Conn struct {
 	ECN        bool  `json:"ecn"`
 	AccECN     bool  `json:"accecn"`   // ... with accurate feedback
 	ECNSeen    bool  `json:"ecn_seen"` // the peer has sent data as ECN-capable
+	FastOpen   bool  `json:"fastopen"` // data in the SYN was taken
 	WScale     bool  `json:"wscale"`
 	SndWScale  uint8 `json:"snd_wscale"` // shift of the windows that the peer announces
 	RcvWScale  uint8 `json:"rcv_wscale"` // shift of ours

@@ -78,6 +78,7 @@ func (c *Conn) Details() string {
 	d.flag("sack", c.SACK)
 	d.flag("ecn", c.ECN)
 	d.flag("ecnseen", c.ECNSeen)
+	d.flag("fastopen", c.FastOpen)
 	d.flag(c.Cong, c.Cong != "")
 	if c.WScale {
 		d.add("wscale:%d,%d", c.SndWScale, c.RcvWScale)

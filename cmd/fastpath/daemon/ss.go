@@ -93,7 +93,7 @@ func conn(i *tcp.Info) control.Conn {
 	c := control.Conn{
 		State: i.State, Local: i.Local, Peer: i.Remote, Worker: i.Worker, Slot: i.Flow.Slot, Gen: i.Flow.Gen,
 		RecvQBytes: i.RecvQueue, SendQBytes: i.SendQueue, Rtx: i.Rtx, Pace: i.Pace, Cong: i.Cong,
-		Timestamps: i.Timestamps, SACK: i.SACK, ECN: i.ECN, AccECN: i.AccECN, ECNSeen: i.ECNSeen, WScale: i.SndScale|i.RcvScale != 0, SndWScale: i.SndScale, RcvWScale: i.RcvScale,
+		Timestamps: i.Timestamps, SACK: i.SACK, ECN: i.ECN, AccECN: i.AccECN, ECNSeen: i.ECNSeen, FastOpen: i.FastOpen, WScale: i.SndScale|i.RcvScale != 0, SndWScale: i.SndScale, RcvWScale: i.RcvScale,
 		RTONS: int64(i.RTO), Backoff: int(i.Backoff), SRTTNS: int64(i.RTT), RTTVarNS: int64(i.RTTVar), MinRTTNS: int64(i.MinRTT), RcvRTTNS: int64(i.RcvRTT), ATONS: int64(i.ATO),
 		MSSBytes: i.MSS, PMTUBytes: i.PMTU, RcvMSSBytes: i.RcvMSS, AdvMSSBytes: i.AdvMSS, CwndBytes: i.Cwnd, SsthreshBytes: i.Ssthresh,
 		SentBytes: i.BytesSent, RetransBytes: i.Counts.BytesRetrans, AckedBytes: i.BytesAcked, ReceivedBytes: i.BytesReceived,

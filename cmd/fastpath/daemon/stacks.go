@@ -120,7 +120,7 @@ func tcpConfig(c *conf.TCP, mtu int) tcp.Config {
 		RetransTimeout: retransTimeout(c.Retries, c.MinRTO.D(), c.MaxRTO.D()),
 		KeepaliveIdle:  c.KeepAliveIdle.D(), KeepaliveEvery: c.KeepAliveInterval.D(), KeepaliveCount: c.KeepAliveProbes,
 		PortLow: c.Ports.Min, PortHigh: c.Ports.Max, NoSACK: !c.SACK, NoTimestamps: !c.Timestamps, NoWScale: !c.WindowScaling,
-		SynCookies: synCookies[c.SYNCookies], ECN: ecnModes[c.ECN],
+		SynCookies: synCookies[c.SYNCookies], ECN: ecnModes[c.ECN], FastOpenQueue: c.FastOpenQueue,
 	}
 }
 
