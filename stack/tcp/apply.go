@@ -179,7 +179,7 @@ func (e *Engine) status(c *Conn, m *rtx.Command) {
 		exit = exit || c.ca < cong.CARecovery
 	}
 	e.recoveryFlags(c, m)
-	if c.ecn() != nil && c.ecn().hit && m.NewlyAcked > 0 && c.caState() < cong.CACWR {
+	if c.ecn() != nil && c.ecn().beyond && m.NewlyAcked > 0 && c.caState() < cong.CACWR {
 		e.enterCWR(c, m)
 	}
 	const news = rtx.FlagEnter | rtx.FlagExit | rtx.FlagUndo | rtx.FlagTimeout | rtx.FlagTLPLoss

@@ -84,6 +84,7 @@ type ecnState struct {
 	echo    bool  // classic: ECE on all segments, until CWR comes
 	cwr     bool  // classic: CWR goes with the next new data
 	hit     bool  // the peer has reported congestion, and congestion control has not been told
+	beyond  bool  // ... beyond what the present reduction is for
 	entered bool  // ... and CWR was entered for it
 	answer  uint8 // what the next bare acknowledgement says in place of the counter; 0: the counter
 	last    uint8 // IP-ECN field of the last segment
@@ -267,7 +268,7 @@ func (e *Engine) classicInput(c *Conn, t *wire.TCP, n, acked uint32) {
 	}
 	if t.Flags&wire.ECE != 0 && c.sndNxt != c.sndUna {
 		e.Stats.ECEIn++
-		x.hit = true
+		c.marksReported(t.Ack)
 		x.marked += acked
 	}
 }
@@ -352,7 +353,7 @@ func (e *Engine) accurateFeedback(c *Conn, t *wire.TCP, o *wire.Options, acked u
 		return
 	}
 	e.Stats.ECEIn++
-	x.hit = true
+	c.marksReported(t.Ack)
 	if !valid {
 		bytes = min(delta*c.mss, max(acked, c.mss))
 	}
@@ -412,6 +413,16 @@ func (c *Conn) reduced() {
 	}
 }
 
+// marksReported notes that the acknowledgement ack reports marks. Those of the window that a reduction is under way for do not ask for
+// another, even if what ends it comes in the same batch.
+func (c *Conn) marksReported(ack uint32) {
+	x := c.ecn()
+	x.hit = true
+	if !c.cwr || seq.After(ack, c.cwrEnd) {
+		x.beyond = true
+	}
+}
+
 // enterCWR reduces the window for marks, at most once per window of data (RFC 3168, 6.1.2; RFC 9768, 3.2.2.5 leaves that to congestion
 // control, and ours react to marks as to a loss).
 func (e *Engine) enterCWR(c *Conn, m *rtx.Command) {
@@ -432,7 +443,7 @@ func (x *ecnState) report(s *cong.Sample) (entered bool) {
 	if entered {
 		s.Flags |= cong.FlagEnter
 	}
-	x.marked, x.hit, x.entered = 0, false, false
+	x.marked, x.hit, x.beyond, x.entered = 0, false, false, false
 	return entered
 }
 
