@@ -317,19 +317,12 @@ func (e *Engine) refuse(k *Tuple, t *wire.TCP) {
 
 // control sends a segment without data. It returns false if there is no room, no buffer, or the link address is not known yet.
 func (e *Engine) control(k *Tuple, sq, ack uint32, flags uint16, wnd uint16, opts []byte) bool {
-<<<<<<< HEAD
-	return e.controlID(k, sq, ack, flags, wnd, opts, 0)
+	return e.controlData(k, sq, ack, flags, wnd, opts, 0, nil, 0)
 }
 
-// controlID is control with an IPv4 ID, which Linux gives only to what a socket sends (RFC 6864: it means nothing where DF is set).
-func (e *Engine) controlID(k *Tuple, sq, ack uint32, flags uint16, wnd uint16, opts []byte, id uint16) bool {
-=======
-	return e.controlData(k, sq, ack, flags, wnd, opts, nil, 0)
-}
-
-// controlData is control with the first size bytes of c's stream.
-func (e *Engine) controlData(k *Tuple, sq, ack uint32, flags uint16, wnd uint16, opts []byte, c *Conn, size uint32) bool {
->>>>>>> 04061c6 (stack/tcp, stack/sock, conf: TCP Fast Open (RFC 7413), client and server)
+// controlData is control with an IPv4 ID, which Linux gives only to what a socket sends (RFC 6864: it means nothing where DF is set), and
+// with the first size bytes of c's stream.
+func (e *Engine) controlData(k *Tuple, sq, ack uint32, flags uint16, wnd uint16, opts []byte, id uint16, c *Conn, size uint32) bool {
 	e.nextHop = neigh.Ref{}
 	mac, ok := e.env.Link.Resolve(&e.nextHop, k.Remote)
 	if !ok || e.env.Fifo.Room() == 0 {

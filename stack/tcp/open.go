@@ -206,12 +206,8 @@ func (e *Engine) sendHandshake(c *Conn) sendResult {
 		n = c.fastSYN(&o)
 	}
 	var buf [40]byte
-<<<<<<< HEAD
 	c.ipID++
-	if !e.controlID(&c.Tuple, c.iss, ack, flags, wnd, wire.PutOptions(buf[:0], &o), c.ipID) {
-=======
-	if !e.controlData(&c.Tuple, c.iss, ack, flags, wnd, wire.PutOptions(buf[:0], &o), c, n) {
->>>>>>> 04061c6 (stack/tcp, stack/sock, conf: TCP Fast Open (RFC 7413), client and server)
+	if !e.controlData(&c.Tuple, c.iss, ack, flags, wnd, wire.PutOptions(buf[:0], &o), c.ipID, c, n) {
 		return sendFull
 	}
 	c.ackNow = false
