@@ -80,7 +80,7 @@ type Config struct {
 	Limits mem.Limits   // of the victim's memory
 	Heap   bool         // streams on the Go heap
 	IPv6   bool         // the victim has Victim6 too
-	Small  bool         // links of few buffers, which are made faster
+	Small  bool         // links of few buffers, which are made faster, and no count of allocations
 }
 
 // AttackerMAC is the link address of everybody but the victim and the client.
@@ -231,15 +231,17 @@ func (n *Net) round() (busy bool) {
 
 // turn is one of the victim's.
 func (n *Net) turn() (busy bool) {
-	if n.Turns%sampleEvery != 0 {
+	if n.small || n.Rounds%sampleEvery != 0 {
 		busy = n.Victim.Turn()
 	} else {
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
 		busy = n.Victim.Turn()
 		runtime.ReadMemStats(&after)
-		n.mallocs += after.Mallocs - before.Mallocs
-		n.sampled++
+		if busy {
+			n.mallocs += after.Mallocs - before.Mallocs
+			n.sampled++
+		}
 	}
 	if busy {
 		n.Turns++

@@ -219,7 +219,7 @@ func commands(d *Doc) (list []Piece) {
 
 // TestCommands: commands and flags of fastpath, and targets of make, exist.
 func TestCommands(t *testing.T) {
-	targets := match(t, `(?m)^([a-z-]+):`, "Makefile")
+	targets := match(t, `(?m)^([a-z0-9-]+):`, "Makefile")
 	uses := match(t, `Use: +"([a-z]+)`, "cmd/fastpath/*.go")
 	for _, one := range []string{"bulk", "rr", "cps", "idle"} {
 		uses[one] = true // made by newBenchOne from the names of package bench

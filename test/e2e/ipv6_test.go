@@ -30,16 +30,28 @@ func world6(t *testing.T, l link) *world {
 	app("proxy", 8083, fmt.Sprintf("backend = \"[%s]:8083\"\nvia = \"fastpath\"", clientIP6))
 	l.addrs = append(l.addrs, serverIP6+"/64")
 	w := newWorld(t, l)
-	dev := w.enable6()
-	w.command(nil, "ip", "-6", "addr", "add", clientIP6+"/64", "dev", dev, "nodad")
+	w.enable6Client()
 	return w
+}
+
+// enable6Client gives the client an address of IPv6.
+func (w *world) enable6Client() {
+	w.Helper()
+	w.command(nil, "ip", "-6", "addr", "add", clientIP6+"/64", "dev", w.enable6(), "nodad")
+}
+
+// address6Client does the same, and waits until the daemon uses its own.
+func (w *world) address6Client() {
+	w.Helper()
+	w.enable6Client()
+	w.address6(serverIP6)
 }
 
 // enable6 turns IPv6 on at the client's interface, whose name it returns.
 func (w *world) enable6() (dev string) {
 	w.Helper()
 	dev = clientIf
-	if w.driver == "tap" {
+	if w.driver == "tap" && w.path == nil {
 		dev = serverIf
 	}
 	w.must(w.client.Sysctl("net.ipv6.conf."+dev+".disable_ipv6", "0"))

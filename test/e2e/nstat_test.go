@@ -30,7 +30,7 @@ func (w *world) nstat() counters {
 		w.must(err)
 		c[f[0]] = n
 	}
-	for _, names := range [][]string{never, onlyCorrupt, onlyReset, onlyLossy} {
+	for _, names := range [][]string{never, onlyCorrupt, onlyCorrupt6, onlyReset, onlyLossy} {
 		for _, n := range names {
 			if _, ok := c[n]; !ok {
 				w.Fatalf("nstat shows no counter %s", n)
@@ -62,6 +62,12 @@ func (c counters) badSegments() int64 { return max(c["TcpInErrs"]-c["TcpExtTCPSY
 
 // Counters that move only if the link corrupts. TcpInErrs is in badSegments.
 var onlyCorrupt = []string{"TcpInCsumErrors", "IpInHdrErrors", "IpInAddrErrors", "IpInUnknownProtos", "IpExtInCsumErrors"}
+
+// The same for IPv6. Its header has no checksum: what is corrupted there shows as something else.
+var onlyCorrupt6 = []string{
+	"Ip6InHdrErrors", "Ip6InAddrErrors", "Ip6InUnknownProtos", "Ip6InTruncatedPkts", "Ip6InNoRoutes", "Icmp6InErrors", "Icmp6InCsumErrors",
+	"Icmp6OutParmProblems",
+}
 
 // Counters that move only if an end resets.
 var onlyReset = []string{"TcpEstabResets", "TcpExtTCPAbortOnData", "TcpExtTCPAbortOnClose"}

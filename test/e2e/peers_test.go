@@ -44,6 +44,8 @@ var peers = []peer{
 	{"net-http", nil, false, (*world).netHTTP},
 	{"iperf3", []string{"iperf3"}, true, (*world).iperf}, // it leaves when its time is over, whatever is still on the way
 	{"reset", nil, true, (*world).proxyReset},
+	{"interactive", nil, false, (*world).interactive},
+	{"as-client", []string{"curl"}, false, (*world).asClient},
 }
 
 // command runs a program in the client's namespace and returns what it wrote.
@@ -67,7 +69,7 @@ func tail(b []byte) []byte { return b[max(0, len(b)-2000):] }
 
 func (w *world) curl(args ...string) []byte {
 	w.Helper()
-	return w.command(nil, "curl", append([]string{"--silent", "--show-error", "--fail", "--max-time", "55"}, args...)...)
+	return w.command(nil, "curl", append([]string{"--silent", "--show-error", "--fail", "--globoff", "--max-time", "55"}, args...)...)
 }
 
 // same compares what arrived with what was sent.
@@ -128,7 +130,7 @@ func (w *world) source(int64) {
 func (w *world) halfClose(size int64) {
 	w.Helper()
 	size /= 4
-	got := w.command(apps.ContentReader(11, size), "nc", "-N", "-w", "50", serverIP, strconv.Itoa(portEcho))
+	got := w.command(apps.ContentReader(11, size), "nc", "-N", "-w", "50", w.serverIP(), strconv.Itoa(portEcho))
 	w.same("echo", got, 11, size)
 }
 
@@ -143,7 +145,7 @@ func (w *world) iperf(int64) {
 			}
 			return nil
 		})
-		args := []string{"-c", serverIP, "-J", "--connect-timeout", "20000", "-t", "1"}
+		args := []string{"-c", w.serverIP(), "-J", "--connect-timeout", "20000", "-t", "1"}
 		if reverse != "" {
 			args = append(args, reverse)
 		}
@@ -191,7 +193,7 @@ func exchange(c *net.TCPConn, mine, theirs uint64, size int64) error {
 func (w *world) routes() []route {
 	return []route{
 		{"kernel", portKernel, func() *net.TCPListener { return w.listen(w.server, "127.0.0.1", portKernel) }},
-		{"fastpath", portFastpath, func() *net.TCPListener { return w.listen(w.client, clientIP, portFastpath) }},
+		{"fastpath", portFastpath, func() *net.TCPListener { return w.listen(w.client, w.clientIP(), portFastpath) }},
 	}
 }
 
@@ -276,19 +278,32 @@ func resets(from, to *net.TCPConn) error {
 }
 
 // shortConns is how many connections are opened and closed; shortAtOnce how many at a time.
-const shortConns, shortAtOnce = 200, 20
+const shortAtOnce = 20
+
+func shortConns() int {
+	if *full {
+		return 1000
+	}
+	return 200
+}
 
 // short opens many connections that carry one small request each.
 func (w *world) short(int64) {
 	w.Helper()
-	errs := make([]error, shortConns)
+	w.shortTo(portEcho)
+}
+
+// shortTo opens them to a port that echoes.
+func (w *world) shortTo(port int) {
+	w.Helper()
+	errs := make([]error, shortConns())
 	var wg sync.WaitGroup
 	slots := make(chan struct{}, shortAtOnce)
-	for i := range shortConns {
+	for i := range errs {
 		slots <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-slots }()
-			errs[i] = w.echoLine(i)
+			errs[i] = w.echoLine(port, i)
 		})
 	}
 	wg.Wait()
@@ -298,8 +313,8 @@ func (w *world) short(int64) {
 }
 
 // echoLine sends a line to the echo application and reads it back.
-func (w *world) echoLine(i int) error {
-	c, err := w.dial(portEcho)
+func (w *world) echoLine(port, i int) error {
+	c, err := w.dial(port)
 	if err != nil {
 		return err
 	}

@@ -134,16 +134,14 @@ func (w *wire) step(e, other *wireEnd, rx []*pmd.Buf) bool {
 
 // complete computes the TCP checksum that a sender on this machine left to hardware.
 func complete(frame []byte) {
-	ip := frame[14:]
-	hlen := int(ip[0]&15) * 4
-	total := int(binary.BigEndian.Uint16(ip[2:]))
-	if binary.BigEndian.Uint16(frame[12:]) != stackwire.EtherTypeIPv4 || ip[9] != stackwire.ProtoTCP || len(ip) < total || total < hlen+20 {
+	var p stackwire.Packet
+	if stackwire.Parse(frame, &p, true) != stackwire.DropNone || p.Proto != stackwire.ProtoTCP || len(p.Payload) < stackwire.TCPLen {
 		return
 	}
-	tcp := ip[hlen:total]
-	binary.BigEndian.PutUint16(tcp[16:], 0)
-	pseudo := stackwire.Sum(ip[12:20], uint64(stackwire.ProtoTCP)+uint64(len(tcp)))
-	binary.BigEndian.PutUint16(tcp[16:], stackwire.Fold(stackwire.Sum(tcp, pseudo)))
+	tcp := p.Payload
+	binary.BigEndian.PutUint16(tcp[stackwire.TCPChecksum:], 0)
+	sum := stackwire.Sum(tcp, stackwire.PseudoSum(p.Src, p.Dst, stackwire.ProtoTCP, len(tcp)))
+	binary.BigEndian.PutUint16(tcp[stackwire.TCPChecksum:], stackwire.Fold(sum))
 }
 
 // Links that are not clean.

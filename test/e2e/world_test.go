@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -49,6 +50,7 @@ type link struct {
 	portKeys string            // further keys of the port
 	addrs    []string          // further addresses of the port
 	dhcp     bool              // the daemon asks for its address, and its applications listen on any
+	v6       bool              // the applications listen on IPv6, and the peers use it
 	httpKeys string            // further keys of the HTTP application
 }
 
@@ -95,6 +97,9 @@ func newWorld(t *testing.T, l link) *world {
 	if l.path != nil {
 		w.veth(w.clientEnd(), netns.End{NS: w.server, Name: "wire0"})
 	}
+	if l.v6 {
+		w.addrs = append(w.addrs, serverIP6+"/64")
+	}
 	w.start()
 	if l.driver == "tap" && l.path == nil {
 		w.tapAddress()
@@ -106,8 +111,29 @@ func newWorld(t *testing.T, l link) *world {
 		}
 		w.wire = newWire(t, w.server, "wire0", to, l.mtu, *l.path)
 	}
+	if l.v6 {
+		w.address6Client()
+	}
 	return w
 }
+
+// serverIP and clientIP are the ends' addresses of the family that the peers use.
+func (l *link) serverIP() string {
+	if l.v6 {
+		return serverIP6
+	}
+	return serverIP
+}
+
+func (l *link) clientIP() string {
+	if l.v6 {
+		return clientIP6
+	}
+	return clientIP
+}
+
+// at is a port of an address, as the configuration writes it.
+func at(ip string, port int) string { return net.JoinHostPort(ip, strconv.Itoa(port)) }
 
 func newNS(t *testing.T, name string) *netns.NS {
 	t.Helper()
@@ -184,7 +210,7 @@ func (w *world) config() string {
 		"afpacket": fmt.Sprintf("driver = \"afpacket\"\ninterface = %q\nmac = \"02:00:00:07:00:01\"\n", serverIf),
 		"tap":      fmt.Sprintf("driver = \"tap\"\ninterface = %q\n", serverIf),
 	}[w.driver]
-	listen, address := serverIP, fmt.Sprintf("addresses = [\"%s\"]", strings.Join(append([]string{serverIP + "/24"}, w.addrs...), `", "`))
+	listen, address := w.serverIP(), fmt.Sprintf("addresses = [\"%s\"]", strings.Join(append([]string{serverIP + "/24"}, w.addrs...), `", "`))
 	if w.dhcp {
 		listen, address = "0.0.0.0", "dhcp = true"
 	}
@@ -199,7 +225,7 @@ func (w *world) config() string {
 		b.WriteString("[modules.cong]\nuse = \"cubic\"\nplacement = \"builtin\"\n")
 	}
 	app := func(kind string, port int, keys string) {
-		fmt.Fprintf(&b, "[[app]]\nname = \"%s%d\"\nkind = %q\nlisten = \"%s:%d\"\n%s\n", kind, port, kind, listen, port, keys)
+		fmt.Fprintf(&b, "[[app]]\nname = \"%s%d\"\nkind = %q\nlisten = \"%s\"\n%s\n", kind, port, kind, at(listen, port), keys)
 	}
 	app("http", portHTTP, fmt.Sprintf("upload = true\nseed = %d\n%s", seed, w.httpKeys))
 	app("echo", portEcho, "")
@@ -207,7 +233,7 @@ func (w *world) config() string {
 	app("source", portSource, fmt.Sprintf("seed = %d\nsize = \"%dB\"", seed, sourceSize))
 	app("proxy", portIperf, fmt.Sprintf("backend = \"127.0.0.1:%d\"\nvia = \"kernel\"", portIperf))
 	app("proxy", portKernel, fmt.Sprintf("backend = \"127.0.0.1:%d\"\nvia = \"kernel\"", portKernel))
-	app("proxy", portFastpath, fmt.Sprintf("backend = \"%s:%d\"\nvia = \"fastpath\"", clientIP, portFastpath))
+	app("proxy", portFastpath, fmt.Sprintf("backend = \"%s\"\nvia = \"fastpath\"", at(w.clientIP(), portFastpath)))
 	b.WriteString(w.more)
 	return b.String()
 }
@@ -296,12 +322,12 @@ func (w *world) eventually(limit time.Duration, f func() error) {
 
 // dial connects from the client's namespace.
 func (w *world) dial(port int) (*net.TCPConn, error) {
-	return dialIn(w.client, serverIP, port)
+	return dialIn(w.client, w.serverIP(), port)
 }
 
 func dialIn(ns *netns.NS, ip string, port int) (c *net.TCPConn, err error) {
 	err = ns.Do(func() error {
-		c, err = net.DialTCP("tcp4", nil, &net.TCPAddr{IP: net.ParseIP(ip), Port: port})
+		c, err = net.DialTCP("tcp", nil, &net.TCPAddr{IP: net.ParseIP(ip), Port: port})
 		return err
 	})
 	return c, err
@@ -312,14 +338,14 @@ func (w *world) listen(ns *netns.NS, ip string, port int) *net.TCPListener {
 	w.Helper()
 	var l *net.TCPListener
 	w.must(ns.Do(func() (err error) {
-		l, err = net.ListenTCP("tcp4", &net.TCPAddr{IP: net.ParseIP(ip), Port: port})
+		l, err = net.ListenTCP("tcp", &net.TCPAddr{IP: net.ParseIP(ip), Port: port})
 		return err
 	}))
 	w.Cleanup(func() { l.Close() })
 	return l
 }
 
-func (w *world) url(path string) string { return "http://" + serverIP + path }
+func (w *world) url(path string) string { return "http://" + at(w.serverIP(), portHTTP) + path }
 
 // process is a program that a test started.
 type process struct {
