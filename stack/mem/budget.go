@@ -136,7 +136,7 @@ func (b *Budget) Used() int64 { return b.used.Load() }
 func (b *Budget) Level() Level { return Level(b.level.Load()) }
 
 // shareOf is the part of what is left that one stream may hold under pressure.
-const shareOf = 1024
+const shareOf = 4096
 
 // Share is how many bytes one stream may hold now. While memory is plenty there is no limit. Above Pressure it is a part of what is
 // left, at least a small chunk: many streams that are not emptied get less and less, and do not take it all (as switches share their

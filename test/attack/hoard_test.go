@@ -42,7 +42,7 @@ func TestSlowReaders(t *testing.T) {
 			runtime.GC()
 			runtime.ReadMemStats(&after)
 			t.Logf("heap: %d bytes per reader more; memory %+v", (int64(after.HeapAlloc)-int64(before.HeapAlloc))/readers, n.Victim.Memory())
-			h.Want(done+20, 3*time.Second)
+			h.Want(done+8, 3*time.Second)
 			if n.Peak > limits.High {
 				t.Errorf("%d bytes were charged, the limit is %d", n.Peak, limits.High)
 			}
