@@ -121,10 +121,15 @@ func (p *Port) setUp(c *Config) error {
 		p.queues = append(p.queues, q)
 		p.mu.Unlock()
 	}
+	// IPv6 finds neighbours by groups, whose addresses are not known here.
+	modes := []uint16{unix.PACKET_MR_ALLMULTI}
 	if promiscuous {
-		m := unix.PacketMreq{Ifindex: int32(l.Index), Type: unix.PACKET_MR_PROMISC}
+		modes = append(modes, unix.PACKET_MR_PROMISC)
+	}
+	for _, mode := range modes {
+		m := unix.PacketMreq{Ifindex: int32(l.Index), Type: mode}
 		if err := unix.SetsockoptPacketMreq(p.queues[0].fd, unix.SOL_PACKET, unix.PACKET_ADD_MEMBERSHIP, &m); err != nil {
-			return fmt.Errorf("promiscuous mode: %w", err)
+			return fmt.Errorf("receiving what is sent to others: %w", err)
 		}
 	}
 	return p.start()

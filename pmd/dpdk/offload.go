@@ -99,11 +99,11 @@ func (o *offloads) options(mtu int) []ethdev.Option {
 	return append(opts, ethdev.OptRxMode(rx))
 }
 
-// rss asks a started port for its key and table. RSSHash is claimed only if the port delivers the hash, and key and table are
-// known.
+// rss asks a started port for its key and table. RSSHash is claimed only if the port delivers the hash of both families, and
+// key and table are known.
 func (o *offloads) rss(port ethdev.Port, info *C.struct_rte_eth_dev_info) (key []byte, table []uint16) {
 	n := int(info.reta_size)
-	if o.hf == 0 || o.rx&C.RTE_ETH_RX_OFFLOAD_RSS_HASH == 0 || n == 0 || n > C.RTE_ETH_RSS_RETA_SIZE_512 {
+	if o.hf != rssHash || o.rx&C.RTE_ETH_RX_OFFLOAD_RSS_HASH == 0 || n == 0 || n > C.RTE_ETH_RSS_RETA_SIZE_512 {
 		return nil, nil
 	}
 	ckey := (*C.uint8_t)(C.calloc(1, C.size_t(len(o.key))))

@@ -256,6 +256,10 @@ func (p *Port) start() error {
 	if err := p.try("the port does not start", p.cfg.deviceValue(), p.id.Start); err != nil {
 		return err
 	}
+	// IPv6 finds neighbours by groups, whose addresses are not known here. A port that has no such mode receives them anyway.
+	if err := p.id.AllMulticastEnable(); err != nil && !errors.Is(err, syscall.ENOTSUP) {
+		return fmt.Errorf("dpdk: %s: the port does not receive what is sent to groups: %w", p.cfg.deviceValue(), err)
+	}
 	if !p.cfg.Promisc {
 		return nil
 	}

@@ -120,12 +120,13 @@ func (e *Engine) emit(c *Conn, sq uint32, flags uint16, off uint64, n uint32) bo
 	at := int(t.tcpAt)
 	b.SetLen(at + tcpLen)
 	f := b.Bytes()
-	copy(f[:at+wire.TCPLen], t.b[:at+wire.TCPLen])
 	if at == tcpAt4 {
+		*(*[tcpAt4 + wire.TCPLen]byte)(f) = *(*[tcpAt4 + wire.TCPLen]byte)(t.b[:])
 		f[wire.EthLen+1] |= tos
 		c.ipID++
 		binary.BigEndian.PutUint32(f[wire.EthLen+2:], uint32(wire.IPv4Len+tcpLen)<<16|uint32(c.ipID))
 	} else {
+		*(*[maxHdr]byte)(f) = t.b
 		f[wire.EthLen+1] |= tos << 4
 		binary.BigEndian.PutUint16(f[wire.EthLen+4:], uint16(tcpLen))
 	}

@@ -86,6 +86,11 @@ func (p Port) Close() { C.rte_eth_dev_close(C.uint16_t(p)) }
 // PromiscEnable makes the port receive frames to any address.
 func (p Port) PromiscEnable() error { return result(C.rte_eth_promiscuous_enable(C.uint16_t(p))) }
 
+// AllMulticastEnable makes the port receive frames to any group.
+func (p Port) AllMulticastEnable() error {
+	return result(C.rte_eth_allmulticast_enable(C.uint16_t(p)))
+}
+
 // SocketID is the NUMA socket of the device, or -1.
 func (p Port) SocketID() int { return int(C.rte_eth_dev_socket_id(C.uint16_t(p))) }
 
