@@ -91,7 +91,7 @@ func (s *Stack) addresses(seed uint64) error {
 	if s.auto != nil {
 		a.six = s.auto.Snapshot()
 	}
-	return s.publish()
+	return s.publish(false)
 }
 
 func (s *Stack) autoConfig(seed uint64) autoconf.Config {
@@ -106,8 +106,9 @@ func (s *Stack) autoConfig(seed uint64) autoconf.Config {
 	return c
 }
 
-// publish makes a new table and gives it to the workers, which take it up at their next turn. The caller holds addr.mu, or is New.
-func (s *Stack) publish() error {
+// publish makes a new table and gives it to the workers, which take it up at their next turn. The caller holds addr.mu, or is New. It fails
+// if a route's gateway is on no link, unless that is to be suffered: then the route is left out.
+func (s *Stack) publish(suffer bool) error {
 	t := new(route.Table)
 	a := &s.addr
 	for _, p := range a.four {
@@ -121,7 +122,10 @@ func (s *Stack) publish() error {
 	}
 	for _, r := range a.static {
 		if err := t.AddRoute(r.Prefix, 0, r.Gateway, r.Metric); err != nil {
-			return err
+			if !suffer {
+				return err
+			}
+			s.log.Warn("a route is not used", "port", s.port.Info().Name, "error", err)
 		}
 	}
 	s.routes.Store(t)
@@ -192,8 +196,8 @@ func (s *Stack) learned(six autoconf.Snapshot) {
 			s.log.Warn("another host has this address: it is not used", "port", s.port.Info().Name, "address", addr)
 		}
 	}
-	if err := s.publish(); err != nil { // what was learned was checked when it was learned; static routes may have lost their gateway
-		s.log.Warn("the routes are not changed", "port", s.port.Info().Name, "error", err)
+	if err := s.publish(true); err != nil { // what was learned was checked when it was learned
+		s.log.Error("the routes are not changed", "port", s.port.Info().Name, "error", err)
 	}
 }
 
@@ -205,7 +209,7 @@ func (s *Stack) change(edit func(a *addressing) error) error {
 	four, static := slices.Clone(a.four), slices.Clone(a.static)
 	err := edit(a)
 	if err == nil {
-		err = s.publish()
+		err = s.publish(false)
 	}
 	if err != nil {
 		a.four, a.static = four, static

@@ -3,6 +3,7 @@ package stack
 import (
 	"time"
 
+	"github.com/fastpath-tcp/fastpath/stack/autoconf"
 	"github.com/fastpath-tcp/fastpath/stack/frag"
 	"github.com/fastpath-tcp/fastpath/stack/mem"
 	"github.com/fastpath-tcp/fastpath/stack/neigh"
@@ -41,6 +42,7 @@ type WorkerStats struct {
 	UDP           udp.Stats
 	L3            L3Stats
 	Neigh         neigh.Stats
+	Autoconf      autoconf.Stats // of the first worker
 	Frag          frag.Stats
 	Busy, Idle    uint64 // turns with and without work
 	Parks         uint64 // times that it slept
@@ -60,6 +62,9 @@ func (s *Stack) Stats() (all []WorkerStats) {
 			Index: w.index, Queue: -1, Core: -1, TCP: w.engine.Stats, UDP: w.udp.Stats, L3: w.Stats, Neigh: w.neigh.Stats(), Frag: w.frags.Stats(),
 			Busy: w.turns.busy, Idle: w.turns.idle, Parks: w.turns.parks, Parked: w.turns.parked, Turn: w.turns.turn, Gap: w.turns.gap,
 			PoolFree: w.pool.NotHeld(), PoolLen: w.pool.Len(), FramesWaiting: w.fifo.Len(),
+		}
+		if w.auto != nil {
+			st.Autoconf = w.auto.Stats()
 		}
 		if w.queue != nil {
 			st.Queue = w.index

@@ -259,3 +259,35 @@ func TestIPv6Only(t *testing.T) {
 		t.Errorf("bad configurations: %v", errs)
 	}
 }
+
+// A duplicate address takes its network's routes with it; everything else goes on (RFC 4862, 5.4.5).
+func TestDuplicateAddress(t *testing.T) {
+	p := tcptest.New(t, tcptest.Config{Stack: stack.Config{SLAAC: true}})
+	taken := netip.MustParsePrefix("2001:db8:5::1/64")
+	if err := p.Stack.AddAddr(taken); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Stack.AddRoute(stack.Route{Prefix: netip.MustParsePrefix("::/0"), Gateway: netip.MustParseAddr("2001:db8:5::9")}); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, ok := p.Stack.Reach(netip.MustParseAddr("2001:db8:99::1")); !ok {
+		t.Error("no default route through the gateway")
+	}
+	group := wire.AddrFrom(taken.Addr()).SolicitedNode()
+	p.SendFrame(p.ND(group.GroupMAC(), netip.IPv6Unspecified(), group.Netip(), &wire.ND{Type: wire.ICMP6NeighborSol, Target: wire.AddrFrom(taken.Addr())}))
+	p.Idle(5 * time.Second)
+	p.Take()
+	states := map[string]string{}
+	for _, a := range p.Stack.Addresses() {
+		states[a.Origin+" "+a.Prefix.String()] = a.State
+	}
+	if states["static "+taken.String()] != "duplicate" || states["static 10.0.0.1/24"] != "preferred" || slices.Contains(p.Stack.Addrs(), taken) {
+		t.Errorf("%v", states)
+	}
+	if _, _, ok := p.Stack.Reach(netip.MustParseAddr("2001:db8:99::1")); ok {
+		t.Error("there is a route through a network that we are not in")
+	}
+	if _, _, ok := p.Stack.Reach(netip.MustParseAddr("fe80::99")); !ok {
+		t.Error("no route to the link")
+	}
+}

@@ -168,6 +168,8 @@ func count(r *control.StatReply, w *stack.WorkerStats) {
 		{"arp_requests", n.Requests}, {"arp_replies", n.Replies}, {"arp_resolved", n.Resolved}, {"arp_failed", n.Failed},
 		{"arp_evicted", n.Evicted}, {"arp_full", n.Full}, {"arp_dropped", n.Dropped}, {"arp_changed", n.Changed}, {"arp_locked", n.Locked},
 		{"arp_conflicts", n.Conflicts}, {"arp_ignored", n.Ignored},
+		{"ipv6_duplicates", w.Autoconf.Duplicates}, {"ipv6_looped_back", w.Autoconf.LoopedBack},
+		{"ipv6_router_adverts", w.Autoconf.Adverts}, {"ipv6_router_adverts_ignored", w.Autoconf.Ignored},
 	} {
 		r.Counters[c.name] += c.value
 	}
