@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -25,26 +24,34 @@ func TestLink(t *testing.T) {
 			return nil
 		})
 	}
+	events := func(want string) {
+		t.Helper()
+		w.eventually(10*time.Second, func() error {
+			var said []string
+			for _, e := range w.events() {
+				if e.Kind == control.EventLink {
+					said = append(said, e.Fields["state"])
+				}
+			}
+			if got := strings.Join(said, " "); got != want {
+				return fmt.Errorf("events %q, want %q", got, want)
+			}
+			return nil
+		})
+	}
 	linkIs(true, 0, 0)
 	w.must(w.client.Run("ip", "link", "set", clientIf, "down"))
 	linkIs(false, 1, 0)
+	events("down")
 	before := w.stat().Counters["arp_requests"]
 	w.must(w.client.Run("ip", "link", "set", clientIf, "up"))
 	linkIs(true, 1, 1)
+	events("down up")
 	w.eventually(10*time.Second, func() error {
 		if n := w.stat().Counters["arp_requests"]; n < before+2 {
 			return fmt.Errorf("%d ARP requests, %d before", n, before)
 		}
 		return nil
 	})
-	var said []string
-	for _, e := range w.events() {
-		if e.Kind == control.EventLink {
-			said = append(said, e.Fields["state"])
-		}
-	}
-	if strings.Join(said, " ") != "down up" {
-		t.Error(errors.New("events: " + strings.Join(said, " ")))
-	}
 	w.download(64 << 10)
 }
