@@ -20,6 +20,7 @@ type ackState struct {
 	reordered             bool
 	lostRetrans           bool // a retransmission was lost
 	undone                bool // loss marks were taken back: look for losses again
+	selective             bool // it is at its SACK blocks
 
 	// Send times of segments that were sent once: the earliest and the latest, cumulatively and selectively acknowledged.
 	firstAck, lastAck, firstSack, lastSack plugins.Time
@@ -50,6 +51,7 @@ func (m *module) ack(f *flow, b *batch, ev *Event) {
 		m.cumulative(f, b, &a, una)
 	}
 	if f.q != nil && ev.NSack > 0 && !f.has(flowNoSACK) {
+		a.selective = true
 		m.selective(f, b, &a, ev)
 	}
 	if !ev.DSack.Empty() {

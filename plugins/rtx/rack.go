@@ -8,9 +8,10 @@ import (
 )
 
 // plausible reports whether an acknowledgement of g, which was sent more than once, is for its last copy (RFC 8985, 6.2 step 2). Echoed
-// times are rounded down to a tick of the timestamp clock.
+// times are rounded down to a tick of the timestamp clock. They tell nothing of what is selectively acknowledged: the peer goes on
+// echoing the last segment that came in order (RFC 7323, 4.3).
 func (m *module) plausible(a *ackState, g *segment) bool {
-	if a.echo != 0 && a.echo+m.cfg.tsTick <= g.sent {
+	if !a.selective && a.echo != 0 && a.echo+m.cfg.tsTick <= g.sent {
 		return false // the peer echoes an earlier copy
 	}
 	return a.now-g.sent >= a.minRTT

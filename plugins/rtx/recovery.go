@@ -78,6 +78,7 @@ func (m *module) inLoss(f *flow, b *batch, a *ackState) {
 	if f.has(flowFRTO) {
 		if a.origAcked { // step 3b: data that was sent once arrived, so the timeout was spurious
 			f.timeouts = 0
+			m.forgetRack(f, a)
 			m.undoLoss(f, b, a, true)
 			return
 		}
@@ -102,6 +103,14 @@ func (m *module) inLoss(f *flow, b *batch, a *ackState) {
 			m.resetDuplicates(f)
 		}
 	}
+}
+
+// forgetRack voids RACK.segment when F-RTO has shown that originals arrived: the acknowledgement of the segment that was sent again was not
+// for its last copy, so that what was sent before that is not late.
+func (m *module) forgetRack(f *flow, a *ackState) {
+	f.bits &^= flowRack
+	f.q.before = nil
+	a.rack = false
 }
 
 // undoLoss undoes a timeout that was spurious, and ends its recovery if sure says that no old duplicates can come.

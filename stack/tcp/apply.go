@@ -161,6 +161,7 @@ func (e *Engine) status(c *Conn, m *rtx.Command) {
 	if !c.sackOK && c.out != &nothing {
 		c.out.dups = m.SackedOut
 	}
+	c.holdLost = false
 	if m.Flags&rtx.FlagSendNew != 0 {
 		c.sendNew = 2
 	}

@@ -218,8 +218,11 @@ func (e *Engine) sentSegment(c *Conn, acks bool, n uint32) {
 
 // hasSACK reports whether an acknowledgement has blocks to report.
 func (c *Conn) hasSACK() bool {
-	return c.sackOK && (c.dsackLo != c.dsackHi || c.ooo.Len() > 0)
+	return c.sackOK && (c.dsackLo != c.dsackHi || c.ooo.Len() > 0 || c.finEarly())
 }
+
+// finEarly reports whether the peer's FIN has come, and something before it has not.
+func (c *Conn) finEarly() bool { return c.finSeen && !c.finRcvd }
 
 // sackOptions appends the SACK option: a D-SACK first (RFC 2883, 4), then the most recent ranges (RFC 2018, 4).
 func (e *Engine) sackOptions(c *Conn, opts []byte) []byte {
@@ -234,7 +237,20 @@ func (e *Engine) sackOptions(c *Conn, opts []byte) []byte {
 		n++
 		e.Stats.DSACKsSent++
 	}
+	first := n
 	n += c.ooo.Recent(blocks[n:room], c.rcvNxt-uint32(c.rcvOff))
+	if c.finEarly() { // the FIN's number is part of the sequence: a probe that repeats it is answered by a block
+		joined := false
+		for i := first; i < n && !joined; i++ {
+			if joined = blocks[i].End == c.finSeq; joined {
+				blocks[i].End++
+			}
+		}
+		if !joined && n < room {
+			blocks[n] = seq.Range{Start: c.finSeq, End: c.finSeq + 1}
+			n++
+		}
+	}
 	return wire.PutSACK(opts, blocks[:n])
 }
 

@@ -87,6 +87,7 @@ type Conn struct {
 	flush               bool // until nothing is left, neither Nagle nor a cork holds a small segment
 	ackNow              bool
 	sendNew             uint8 // new segments that go before retransmissions (F-RTO)
+	holdLost            bool  // they were sent: retransmissions wait for the next word of the rtx module
 	wantProbe           bool  // the rtx module asked for a tail-loss probe
 	probeNow            bool  // a probe of a closed window, or of an idle peer, is due
 	synRetries          uint8

@@ -37,7 +37,7 @@ func (e *Engine) segment(c *Conn, t *wire.TCP) {
 	}
 	if c.tsOK && o.Set&wire.OptTS != 0 && t.Flags&wire.RST == 0 && e.paws(c, &o) {
 		e.Stats.PAWS++
-		e.dupAck(c, t)
+		e.answerOld(c, t)
 		return
 	}
 	if t.Flags&wire.RST != 0 && c.resetsToo(t.Seq) {
@@ -95,7 +95,6 @@ func (e *Engine) paws(c *Conn, o *wire.Options) bool {
 func (e *Engine) acceptable(c *Conn, t *wire.TCP) bool {
 	wnd := c.rcvAdv - c.rcvNxt
 	n := t.SeqLen()
-	end := t.Seq + n
 	inside := inWindow(t.Seq, n, c.rcvNxt, wnd)
 	if inside && wnd == 0 && n > 0 && len(t.Payload) > 0 {
 		inside = false // a zero window takes no text, but its ACK counts (RFC 9293, 3.10.7.4)
@@ -106,15 +105,21 @@ func (e *Engine) acceptable(c *Conn, t *wire.TCP) bool {
 	if !inside {
 		e.Stats.OutOfWindow++
 		if t.Flags&wire.RST == 0 {
-			if len(t.Payload) > 0 && seq.BeforeEq(end, c.rcvNxt) {
-				e.duplicate(c, t.Seq, end)
-			} else {
-				e.dupAck(c, t)
-			}
+			e.answerOld(c, t)
 		}
 		return false
 	}
 	return true
+}
+
+// answerOld answers a segment that is not acceptable: text that has arrived before with a D-SACK, by which the peer sees that it sent it
+// again for nothing (RFC 2883, 4.1), even if its timestamp is old because it was delayed.
+func (e *Engine) answerOld(c *Conn, t *wire.TCP) {
+	if end := t.Seq + uint32(len(t.Payload)); len(t.Payload) > 0 && seq.BeforeEq(end, c.rcvNxt) {
+		e.duplicate(c, t.Seq, end)
+	} else {
+		e.dupAck(c, t)
+	}
 }
 
 // ackOnly takes the acknowledgement of a segment whose text has no room.

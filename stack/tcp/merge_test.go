@@ -43,3 +43,23 @@ func TestFinMergesWhenSentAgain(t *testing.T) {
 	f.Send(". 1:1(0) ack 602")
 	p.Done()
 }
+
+// A FIN that comes early is reported, alone or with the text before it (RFC 2018, 3: blocks of sequence numbers, of which it has one), so that
+// a tail-loss probe that repeats it shows what is missing (RFC 8985, 7.3).
+func TestEarlyFinIsReported(t *testing.T) {
+	p, f := farPeer(t, tcp.Config{}, ",sackOK")
+	f.Send("F. 301:301(0) ack 1")
+	f.Expect(". 1:1(0) ack 1 <sack 301:302>")
+	f.Send("P. 201:301(100) ack 1")
+	f.Expect(". 1:1(0) ack 1 <sack 201:302>")
+	f.Send(". 1:101(100) ack 1")
+	f.Expect(". 1:1(0) ack 101 <sack 201:302>")
+	f.Send(". 101:201(100) ack 1")
+	f.Expect(". 1:1(0) ack 302")
+	f.WantRead(300)
+	f.WantState("CLOSE-WAIT")
+	f.Close()
+	f.Expect("F. 1:1(0) ack 302")
+	f.Send(". 302:302(0) ack 2")
+	p.Done()
+}

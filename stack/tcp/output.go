@@ -147,8 +147,9 @@ func (e *Engine) sendData(c *Conn) sendResult {
 		if e.sendNew(c, n, fin, 1) == 0 {
 			return sendFull
 		}
+		c.holdLost = true // RFC 5682, 3.1 step 2b: what answers the new data decides
 	}
-	for !c.out.lost.empty() {
+	for !c.holdLost && !c.out.lost.empty() {
 		if budget == 0 {
 			return sendMore
 		}

@@ -172,6 +172,7 @@ func (e *Engine) backstop(c *Conn) {
 	}
 	e.Stats.BackstopRTOs++
 	c.backstops++
+	c.holdLost = false
 	h := c.out.log.get(c.out.log.start(0))
 	head := seq.Range{Start: h.seq, End: h.seq + min(h.len(), c.mss)}
 	c.out.log.lose(head, c.txID, c.mss)

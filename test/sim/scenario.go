@@ -50,6 +50,8 @@ type Host struct {
 	InitialWindow int           `toml:"initial_window"`
 	DelAck        conf.Duration `toml:"delayed_ack"`
 	ECN           string        `toml:"ecn" one:"off passive on accecn"` // default passive
+	NoSACK        bool          `toml:"no_sack"`
+	NoTimestamps  bool          `toml:"no_timestamps"`
 }
 
 // Use names a built-in module and its parameters.

@@ -1,0 +1,183 @@
+package sim
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/fastpath-tcp/fastpath/cmd/fastpath/report"
+	"github.com/fastpath-tcp/fastpath/plugins"
+)
+
+// path100 is a link of 100 Mbit/s with 20 ms of round trip and room for all that is ever sent.
+const path100 = `
+duration = "120s"
+[link.both]
+rate = "100Mbit/s"
+queue = "40MB"
+delay = "10ms"
+`
+
+// recovery is one way to lose, delay or change segments, and what must come of it.
+type recovery struct {
+	name string
+	toml string // added to path100
+	flow string // keys of the flow; default: 5 MB of bulk
+	// noRTO: rules other than the timeout repair it. nothingLost: the window must be as if nothing had happened.
+	noRTO, nothingLost bool
+	undone             bool // a reduction is taken back
+	late               bool // some segments come so late that no rule can wait for them: they may be sent again
+	check              func(f *report.Flow) string
+}
+
+// frames lists the frames from first to last: a flow sends full segments from frame 4 on, after an ARP request, its SYN and an ACK.
+func frames(first, last int) string {
+	var b strings.Builder
+	for i := first; i <= last; i++ {
+		fmt.Fprintf(&b, "%d,", i)
+	}
+	return "[link.a_to_b]\nloss.frames = [" + b.String() + "]\n"
+}
+
+// An IW10 flow that doubles has sent 3 + 10·(2^k - 1) frames when round k ends.
+var recoveries = []recovery{
+	{name: "nothing", noRTO: true, nothingLost: true},
+	{name: "loss 0.1%", toml: "[link.a_to_b]\nloss.random = \"0.1%\"\n", noRTO: true},
+	{name: "loss 1%", toml: "[link.a_to_b]\nloss.random = \"1%\"\n"},
+	{name: "loss 5%", toml: "[link.a_to_b]\nloss.random = \"5%\"\n"},
+	{name: "loss 10%", toml: "[link.a_to_b]\nloss.random = \"10%\"\n", flow: "bytes = \"1MB\""},
+	{name: "burst of 1", toml: frames(100, 100), noRTO: true},
+	{name: "burst of 10", toml: frames(100, 109), noRTO: true},
+	{name: "burst of half a window", toml: frames(100, 150), noRTO: true},
+	{name: "a whole flight", toml: frames(74, 153)}, // the fourth
+	// 100 segments of 1448 bytes: frames 4 to 103; the FIN follows.
+	{name: "last segment", toml: frames(103, 104), flow: "bytes = \"144800B\"", noRTO: true,
+		check: func(f *report.Flow) string { return want(f.Probes == 1, "one tail-loss probe repairs it") }},
+	{name: "last flight", toml: frames(74, 104), flow: "bytes = \"144800B\"",
+		check: func(f *report.Flow) string { return want(f.Timeouts <= 1, "at most one timeout") }},
+	{name: "last but three", toml: frames(100, 100), flow: "bytes = \"144800B\"", noRTO: true},
+	{name: "half of the acknowledgements", toml: "[link.b_to_a]\nloss.random = \"50%\"\n", noRTO: true,
+		check: func(f *report.Flow) string { return want(f.Retransmits <= 3, "no more than three sent again") }},
+	// A segment takes 0.12 ms on the link: held back by so much, that many overtake it.
+	{name: "reordering by 1", toml: "[link.a_to_b]\nreorder = { chance = \"2%\", by = \"150us\" }\n", noRTO: true},
+	{name: "reordering by 3", toml: "[link.a_to_b]\nreorder = { chance = \"2%\", by = \"400us\" }\n", noRTO: true},
+	{name: "reordering by 30", toml: "[link.a_to_b]\nreorder = { chance = \"2%\", by = \"3600us\" }\n", noRTO: true},
+	{name: "reordering by 1.5 RTT", toml: "[link.a_to_b]\nreorder = { chance = \"0.5%\", by = \"30ms\" }\n", noRTO: true, late: true, undone: true},
+	{name: "duplication", toml: "[link.both]\nduplicate = \"10%\"\n", noRTO: true, nothingLost: true},
+	{name: "route change", flow: "stop = \"15s\"", noRTO: true, nothingLost: true, toml: `keep_order = true
+[[event]]
+at = "3s"
+set = { delay = "100ms" }
+[[event]]
+at = "8s"
+set = { delay = "10ms" }
+`},
+	// On the shorter route new segments overtake a whole flight of the longer one: more than RACK's window can wait for.
+	{name: "route change that reorders", flow: "stop = \"15s\"", noRTO: true, undone: true, toml: `
+[[event]]
+at = "3s"
+set = { delay = "100ms" }
+[[event]]
+at = "8s"
+set = { delay = "10ms" }
+`, late: true},
+	// The acknowledgements wait for a second, nothing is lost: the timeout must be found to be spurious, by timestamps or by F-RTO.
+	{name: "stall", flow: "stop = \"10s\"", undone: true, toml: stall},
+	{name: "stall without timestamps", flow: "stop = \"10s\"", undone: true, toml: stall + "[host.a]\nno_timestamps = true\n"},
+	{name: "no SACK, loss 1%", toml: "[link.a_to_b]\nloss.random = \"1%\"\n[host.b]\nno_sack = true\n"},
+	{name: "no SACK, burst of 3", toml: frames(100, 102) + "[host.b]\nno_sack = true\n", noRTO: true},
+	{name: "no timestamps, loss 1%", toml: "[link.a_to_b]\nloss.random = \"1%\"\n[host.b]\nno_timestamps = true\n"},
+	{name: "neither, loss 1%", toml: "[link.a_to_b]\nloss.random = \"1%\"\n[host.b]\nno_sack = true\nno_timestamps = true\n"},
+}
+
+const stall = `
+[[event]]
+at = "2s"
+path = "b_to_a"
+set = { delay = "1010ms", keep_order = true }
+[[event]]
+at = "2001ms"
+path = "b_to_a"
+set = { delay = "10ms", keep_order = true }
+`
+
+func want(ok bool, what string) string {
+	if ok {
+		return ""
+	}
+	return what
+}
+
+// TestRecovery: whatever happens to segments, the bytes arrive, little more than what was lost is sent again, timeouts come only where
+// no other rule can help, and a window that was reduced for nothing comes back. With both retransmit queues, the figures are the same.
+func TestRecovery(t *testing.T) {
+	for _, c := range recoveries {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			var first report.Flow
+			for i, queue := range []string{"btree", "list"} {
+				r := c.run(t, queue)
+				f := &r.Flows[0]
+				if i == 0 {
+					c.judge(t, r)
+					first = *f
+				} else if f.Rtx = first.Rtx; *f != first {
+					t.Errorf("with %s: %+v\nwith btree: %+v", queue, *f, first)
+				}
+			}
+		})
+	}
+}
+
+func (c *recovery) run(t *testing.T, queue string) *report.Sim {
+	t.Helper()
+	flow := c.flow
+	if flow == "" {
+		flow = "bytes = \"5MB\""
+	}
+	text := path100 + c.toml + "[[flow]]\nkind = \"bulk\"\n" + flow + "\n"
+	text = strings.Replace(text, "[link.both]\nduplicate", "duplicate", 1)
+	s, err := Parse("recovery.toml", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Override(plugins.Rtx, Use{Use: queue}); err != nil {
+		t.Fatal(err)
+	}
+	r := run(t, s, Options{})
+	if !r.Report.Complete {
+		t.Errorf("not complete: %+v", r.Report.Events)
+	}
+	return &r.Report
+}
+
+func (c *recovery) judge(t *testing.T, r *report.Sim) {
+	t.Helper()
+	f := &r.Flows[0]
+	t.Logf("%d bytes, %d sent again for %d dropped, %d recoveries, %d undone, %d timeouts, %d probes, %d kbit/s", f.PayloadBytes, f.Retransmits,
+		f.Dropped, f.Recoveries, f.Undos, f.Timeouts, f.Probes, f.GoodputBPS/1000)
+	if !f.Verified {
+		t.Error("the bytes are not those that were sent")
+	}
+	lost := f.Dropped
+	if c.late {
+		lost += max(r.Links[0].Reordered, f.CwndMaxBytes/1448)
+	}
+	if f.Retransmits > lost*6/5+3 {
+		t.Errorf("%d segments sent again for %d dropped or late", f.Retransmits, lost)
+	}
+	if c.noRTO && f.Timeouts != 0 {
+		t.Errorf("%d timeouts", f.Timeouts)
+	}
+	if c.nothingLost && (f.Retransmits != 0 || f.Recoveries != f.Undos) {
+		t.Errorf("nothing was lost: %d sent again, %d recoveries, %d undone", f.Retransmits, f.Recoveries, f.Undos)
+	}
+	if c.undone && f.Undos == 0 {
+		t.Errorf("%d recoveries, %d timeouts, nothing was undone", f.Recoveries, f.Timeouts)
+	}
+	if c.check != nil {
+		if fault := c.check(f); fault != "" {
+			t.Errorf("not so: %s; %+v", fault, *f)
+		}
+	}
+}
