@@ -163,6 +163,7 @@ type Engine struct {
 	event   uint64                    // id of the last event of any kind
 
 	touched  []*Conn // got segments in this turn
+	run      run
 	merging  []*Conn // have an acknowledgement in this turn's rtx events that further ones may be merged into
 	ready    connQueue
 	resuming []*Conn // flows that changed owner and wait for their Resume
@@ -214,11 +215,17 @@ func (e *Engine) Input(p *wire.Packet, t *wire.TCP) {
 	e.Stats.SegsIn++
 	e.ipECN = p.TOS & 3
 	key := Tuple{Local: p.Dst, Remote: p.Src, LocalPort: t.DstPort, RemotePort: t.SrcPort}
+	if c := e.run.c; c != nil && c.Tuple == key && e.coalesce(c, t) {
+		return
+	}
 	s := e.find(&key)
 	switch {
 	case s == nil:
 		e.noConnection(&key, t)
 	case s.conn != nil:
+		if !e.run.never {
+			e.run.c, e.run.n = s.conn, 0
+		}
 		e.segment(s.conn, t)
 	case s.half != nil:
 		e.halfSegment(e.slotOf(&key), t)

@@ -177,6 +177,7 @@ func (e *Engine) quickAckState(c *Conn, n uint32) {
 // ackTouched publishes what arrived in this turn and decides for each connection whether to acknowledge now: once per batch,
 // however many segments it had.
 func (e *Engine) ackTouched() {
+	e.run.c = nil
 	for i, c := range e.touched {
 		e.touched[i] = nil
 		c.touched = false

@@ -21,6 +21,8 @@ type Stats struct {
 	BadAcks                     uint64
 	OutOfWindow                 uint64
 	ChallengeAcks               uint64
+	Coalesced                   uint64 // segments that were taken as part of the one before them in the same burst
+	CoalescedBatches            uint64 // runs of such segments
 	DelayedAcks, PureAcks       uint64
 	OutOfOrder, DupSegs         uint64
 	DSACKsSent, DSACKsRecv      uint64

@@ -422,3 +422,12 @@ func (p *Peer) Pending() []Frame {
 	p.run()
 	return p.pending
 }
+
+// SendFrames sends frames that the stack receives in one turn.
+func (p *Peer) SendFrames(frames ...[]byte) {
+	p.T.Helper()
+	for _, f := range frames {
+		p.push(f)
+	}
+	p.run()
+}
