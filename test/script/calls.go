@@ -164,7 +164,9 @@ func (a args) at(i int) *lang.Expr {
 	return &lang.Expr{}
 }
 
-func (a args) is(i int, k lang.ExprKind) bool { return i < len(a.list) && a.list[i].Kind == k }
+func (a args) is(i int, k lang.ExprKind) bool {
+	return i >= 0 && i < len(a.list) && a.list[i].Kind == k
+}
 
 // num is the number at i; one that is not there is an error.
 func (a args) num(i int) (int, error) {

@@ -165,44 +165,44 @@ func (d *desc) block(end *plugins.Time, timeout time.Duration, dontWait bool) (R
 
 // Connect is connect(2).
 func (w *World) Connect(fd int, addr netip.AddrPort) Call {
-	first := true
+	first, began := true, false
 	var end plugins.Time
 	return w.withSocket(fd, func(d *desc) (Result, bool) {
-		if d.listener != nil {
+		switch {
+		case d.listener != nil, first && d.conn != nil && !d.dialing:
 			return fail(unix.EISCONN)
-		}
-		if d.conn == nil || d.dialing && d.conn.Up() && d.conn.Err() != tcp.OK && d.errTaken {
+		case d.conn == nil || first && d.conn.Up() && d.conn.Err() != tcp.OK && d.errTaken: // SO_ERROR told of the last one's failure
 			if r, done := d.dial(addr); done {
 				return r, true
 			}
-			first = true
+			began = true
 		}
-		if first && d.conn != nil && !d.dialing {
-			return fail(unix.EISCONN)
+		first = false
+		switch {
+		case d.conn.Up():
+			return d.dialed()
+		case d.nonblock && began:
+			return fail(unix.EINPROGRESS)
+		case d.nonblock:
+			return fail(unix.EALREADY)
 		}
-		if !d.conn.Up() {
-			if d.nonblock && !first {
-				return fail(unix.EALREADY)
-			}
-			if d.nonblock {
-				return fail(unix.EINPROGRESS)
-			}
-			first = false
-			r, done := d.block(&end, d.sndTime, false)
-			if done {
-				r.Err = unix.EINPROGRESS
-			}
-			return r, done
+		r, done := d.block(&end, d.sndTime, false)
+		if done {
+			r.Err = unix.EINPROGRESS
 		}
-		d.dialing = false
-		if n := d.takeError(); n != 0 {
-			d.conn.Close()
-			d.conn = nil
-			d.errTaken = false
-			return fail(n)
-		}
-		return ok(0)
+		return r, done
 	})
+}
+
+// dialed reports the outcome of an attempt. After an error the socket may connect again.
+func (d *desc) dialed() (Result, bool) {
+	d.dialing = false
+	if n := d.takeError(); n != 0 {
+		d.conn.Close()
+		d.conn, d.errTaken = nil, false
+		return fail(n)
+	}
+	return ok(0)
 }
 
 // dial begins an active open; done means that it failed.

@@ -105,10 +105,15 @@ func (w *World) Take() []Sent {
 
 // settle turns the stack until it rests, without letting time pass, and ends the calls that can end.
 func (w *World) settle() {
+	for w.turns(); w.tryWaiting(); {
+		w.turns()
+	}
+	w.turns() // a call that still waits may have told the worker so
+}
+
+func (w *World) turns() {
 	for range maxTurns {
-		busy := w.Stack.Turn()
-		busy = len(w.port.in) > 0 || busy
-		if !busy && !w.tryWaiting() {
+		if busy := w.Stack.Turn(); !busy && len(w.port.in) == 0 {
 			return
 		}
 	}
