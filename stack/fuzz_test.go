@@ -424,9 +424,11 @@ func FuzzLink(f *testing.F) {
 					defer y.c.Close()
 				}
 			}
-			x.step(t, buf)
-			if y.c != nil {
-				y.step(t, buf)
+			for _, e := range []*end{x, y} {
+				if e.c != nil {
+					e.step(t, buf)
+					e.bad = e.bad || e.c.Done() && e.c.Err() != tcp.OK // what it has written may be lost though it has read all
+				}
 			}
 		}
 		// A connection ends with an error only if the path was bad for a quarter of an hour (RFC 9293, 3.8.3 R2).
