@@ -63,6 +63,7 @@ func (w *World) SetOption(fd, level, name, val int) Call {
 		case level == unix.SOL_SOCKET && name == unix.SO_REUSEADDR:
 			d.reuse = val != 0
 		case appliers[key] != nil || accepted[key]:
+		case level == unix.IPPROTO_TCP && name == unix.TCP_FASTOPEN && d.listener == nil && d.conn == nil: // listen takes it up
 		default:
 			return fail(unix.ENOPROTOOPT)
 		}

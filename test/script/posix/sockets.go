@@ -116,7 +116,13 @@ func (w *World) Listen(fd, backlog int) Call {
 			backlog = unix.SOMAXCONN
 		}
 		// The accept queue holds one more than the backlog (a full one is one that has more than the backlog).
-		l, err := w.Stack.Listen(d.bound, backlog+1)
+		var setup *tcp.Setup
+		for _, o := range d.opts {
+			if o.level == unix.IPPROTO_TCP && o.name == unix.TCP_FASTOPEN {
+				setup = &tcp.Setup{FastOpenQueue: o.val}
+			}
+		}
+		l, err := w.Stack.ListenAs(d.bound, backlog+1, false, setup)
 		if err != nil {
 			return fail(errno(err))
 		}
