@@ -1,10 +1,13 @@
 package main
 
 import (
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	_ "github.com/fastpath-tcp/fastpath/test/script/posix" // a kept result of this test shall end with a change of the stack
 )
 
 // TestTable: a program in C loads the shared object and drives the stack through packetdrill's table.
@@ -12,6 +15,11 @@ func TestTable(t *testing.T) {
 	gcc, err := exec.LookPath("gcc")
 	if err != nil {
 		t.Skip("needs gcc, to build a shared object and a program in C")
+	}
+	for _, f := range []string{"testdata/drive.c", "interface.h", "table.c", "export.go", "instance.go"} { // or of these
+		if _, err := os.Stat(f); err != nil {
+			t.Fatal(err)
+		}
 	}
 	dir := t.TempDir()
 	lib, drive := filepath.Join(dir, "libfastpath.so"), filepath.Join(dir, "drive")
