@@ -11,7 +11,6 @@ import (
 
 	"github.com/fastpath-tcp/fastpath/plugins"
 	"github.com/fastpath-tcp/fastpath/stack"
-	"github.com/fastpath-tcp/fastpath/stack/mem"
 	"github.com/fastpath-tcp/fastpath/stack/tcp"
 )
 
@@ -21,23 +20,41 @@ type Conn struct {
 	c  *tcp.Conn
 	st *stack.Stack
 
-	rmu, wmu           sync.Mutex // one reader, one writer at a time
-	postedRd, postedWr int64      // deadlines that the worker knows
-	room               *mem.Chunk // of the reservation
-	roomLen            int
-	reserved           atomic.Uint32 // state of the reservation, which holds wmu
-	closed             atomic.Bool
-	abortive           atomic.Bool // Close resets
-	rdShut             atomic.Bool // CloseRead
-	told               atomic.Bool // a call has returned the error that the connection ended with
-	network            uint8       // index into networks
+	rmu, wmu           sync.Mutex    // one reader, one writer at a time
+	postedRd, postedWr int64         // deadlines that the worker knows
+	room               *room         // the writer's, which holds wmu; nil until the first Reserve
+	reserved           atomic.Uint32 // state of the reservation
+	flags              flags
 }
+
+// flags are bits of a Conn, and behind them the index into networks.
+type flags struct{ v atomic.Uint32 }
+
+const (
+	closed       uint32 = 1 << iota
+	abortive            // Close resets
+	rdShut              // CloseRead
+	told                // a call has returned the error that the connection ended with
+	networkShift = 8
+)
+
+func (f *flags) has(bit uint32) bool { return f.v.Load()&bit != 0 }
+
+// set sets a bit and reports whether it was set before.
+func (f *flags) set(bit uint32) bool { return f.v.Or(bit)&bit != 0 }
+
+func (f *flags) clear(bit uint32) { f.v.And(^bit) }
 
 var _ net.Conn = (*Conn)(nil)
 
 func newConn(st *stack.Stack, c *tcp.Conn, network uint8) *Conn {
-	return &Conn{c: c, st: st, network: network}
+	s := &Conn{c: c, st: st}
+	s.flags.v.Store(uint32(network) << networkShift)
+	return s
 }
+
+// network is the name that the connection was made with.
+func (c *Conn) network() string { return networks[c.flags.v.Load()>>networkShift] }
 
 // LocalAddr is the address of this end, a *net.TCPAddr.
 func (c *Conn) LocalAddr() net.Addr { return c.addr(c.c.Tuple.LocalAddr()) }
@@ -70,7 +87,7 @@ func (c *Conn) tryRead(p []byte) (n int, err error) {
 	if err = c.usable(&c.c.RdDeadline); err != nil {
 		return 0, err
 	}
-	shut := c.rdShut.Load() // before the stream: what came until then is read
+	shut := c.flags.has(rdShut) // before the stream: what came until then is read
 	if n, err = c.c.TryRead(p); err == tcp.ErrWouldBlock && shut {
 		err = io.EOF
 	}
@@ -79,7 +96,7 @@ func (c *Conn) tryRead(p []byte) (n int, err error) {
 
 // open returns an error if the connection was closed.
 func (c *Conn) open(op string) error {
-	if c.closed.Load() {
+	if c.flags.has(closed) {
 		return c.opError(op, net.ErrClosed)
 	}
 	return nil
@@ -150,7 +167,7 @@ func (c *Conn) writeError(err error) error {
 
 // usable returns the error of a call that may not wait: closed, or past its deadline.
 func (c *Conn) usable(deadline *atomic.Int64) error {
-	if c.closed.Load() {
+	if c.flags.has(closed) {
 		return net.ErrClosed
 	}
 	if d := tcp.Deadline(deadline); d != plugins.Never && d <= c.st.Clock().Now() {
@@ -178,7 +195,7 @@ func (c *Conn) SetWriteDeadline(t time.Time) error {
 }
 
 func (c *Conn) setDeadline(d *atomic.Int64, w *tcp.Waiter, t time.Time) error {
-	if c.closed.Load() {
+	if c.flags.has(closed) {
 		return c.setError(net.ErrClosed)
 	}
 	at := int64(0)
@@ -196,7 +213,7 @@ func (c *Conn) CloseRead() error {
 	if err := c.shutdown(); err != nil {
 		return err
 	}
-	c.rdShut.Store(true)
+	c.flags.set(rdShut)
 	c.c.Rd.Wake()
 	return nil
 }
@@ -214,7 +231,7 @@ func (c *Conn) CloseWrite() error {
 
 // shutdown returns the error of shutdown(2).
 func (c *Conn) shutdown() error {
-	if c.closed.Load() {
+	if c.flags.has(closed) {
 		return c.opError("close", net.ErrClosed)
 	}
 	if c.c.Done() {
@@ -226,7 +243,7 @@ func (c *Conn) shutdown() error {
 // Close closes the connection: what was written is still delivered, unless received data was not read, for which the peer gets a
 // reset. Calls that wait return net.ErrClosed.
 func (c *Conn) Close() error {
-	if c.abortive.Load() {
+	if c.flags.has(abortive) {
 		return c.Abort()
 	}
 	return c.end((*tcp.Conn).Close)
@@ -236,7 +253,7 @@ func (c *Conn) Close() error {
 func (c *Conn) Abort() error { return c.end((*tcp.Conn).Abort) }
 
 func (c *Conn) end(how func(*tcp.Conn)) error {
-	if c.closed.Swap(true) {
+	if c.flags.set(closed) {
 		return c.opError("close", net.ErrClosed)
 	}
 	c.c.Rd.Wake()

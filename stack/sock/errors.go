@@ -28,12 +28,12 @@ func sysError(call string, err error) error {
 
 // opError is a failed operation of the connection, as package net tells it.
 func (c *Conn) opError(op string, err error) error {
-	return &net.OpError{Op: op, Net: networks[c.network], Source: c.LocalAddr(), Addr: c.RemoteAddr(), Err: err}
+	return &net.OpError{Op: op, Net: c.network(), Source: c.LocalAddr(), Addr: c.RemoteAddr(), Err: err}
 }
 
 // setError is a failed setting. Package net names the local address only.
 func (c *Conn) setError(err error) error {
-	return &net.OpError{Op: "set", Net: networks[c.network], Addr: c.LocalAddr(), Err: err}
+	return &net.OpError{Op: "set", Net: c.network(), Addr: c.LocalAddr(), Err: err}
 }
 
 // taken returns what a call gets for the connection's error: as in Linux (sock_error), the first call gets the error itself, and calls
@@ -43,7 +43,7 @@ func (c *Conn) taken(err error, after error) error {
 	if !ok || e == tcp.Shutdown {
 		return err
 	}
-	if c.told.Swap(true) {
+	if c.flags.set(told) {
 		return after
 	}
 	if e == tcp.Reset && c.c.PeerFinished() {

@@ -3,6 +3,7 @@ package sock
 import (
 	"fmt"
 	"net"
+	"sync/atomic"
 	"time"
 
 	"github.com/fastpath-tcp/fastpath/plugins"
@@ -58,7 +59,7 @@ func (o *Options) setup(st *stack.Stack) (*tcp.Setup, error) {
 		keepalive(t, o.KeepAlive)
 	}
 	if *t != (tcp.Tuning{}) {
-		s.Tuning = t
+		s.Tuning = shared(t)
 	}
 	for k, name := range [plugins.NumKinds]string{plugins.Cong: o.Congestion, plugins.Pace: o.Pacing, plugins.Rtx: o.Recovery} {
 		if name == "" {
@@ -71,6 +72,18 @@ func (o *Options) setup(st *stack.Stack) (*tcp.Setup, error) {
 		s.Modules[k] = uint8(i) + 1
 	}
 	return s, nil
+}
+
+// lastTuning is what the last connection with settings began with: most of a program's connections begin alike.
+var lastTuning atomic.Pointer[tcp.Tuning]
+
+// shared returns t, or what connections that began alike have.
+func shared(t *tcp.Tuning) *tcp.Tuning {
+	if last := lastTuning.Load(); last != nil && *last == *t {
+		return last
+	}
+	lastTuning.Store(t)
+	return t
 }
 
 // Net's defaults of keepalive.
@@ -101,7 +114,7 @@ func keepalive(t *tcp.Tuning, k net.KeepAliveConfig) {
 
 // set runs f, unless the connection is closed.
 func (c *Conn) set(f func()) error {
-	if c.closed.Load() {
+	if c.flags.has(closed) {
 		return c.opError("set", net.ErrClosed)
 	}
 	f()
@@ -110,7 +123,15 @@ func (c *Conn) set(f func()) error {
 
 // SetLinger says what Close does with data that is not delivered yet: with 0 the connection is reset and the data lost; otherwise Close
 // returns at once and the data is still delivered, however long that takes.
-func (c *Conn) SetLinger(sec int) error { return c.set(func() { c.abortive.Store(sec == 0) }) }
+func (c *Conn) SetLinger(sec int) error {
+	return c.set(func() {
+		if sec == 0 {
+			c.flags.set(abortive)
+		} else {
+			c.flags.clear(abortive)
+		}
+	})
+}
 
 // SetNoDelay turns Nagle's algorithm off (true, the default) or on.
 func (c *Conn) SetNoDelay(on bool) error {
@@ -145,7 +166,7 @@ func (c *Conn) SetKeepAliveConfig(k net.KeepAliveConfig) error {
 
 // SetReadBuffer limits the bytes received and not read yet, at least 4096. A window that the peer was told of is not taken back.
 func (c *Conn) SetReadBuffer(bytes int) error {
-	if c.closed.Load() {
+	if c.flags.has(closed) {
 		return c.setError(net.ErrClosed)
 	}
 	c.c.Tune(func(t *tcp.Tuning) { t.RecvBuffer = max(bytes, 1) })
@@ -154,7 +175,7 @@ func (c *Conn) SetReadBuffer(bytes int) error {
 
 // SetWriteBuffer limits the bytes written and not acknowledged yet, at least 4096; by default the limit follows the congestion window.
 func (c *Conn) SetWriteBuffer(bytes int) error {
-	if c.closed.Load() {
+	if c.flags.has(closed) {
 		return c.setError(net.ErrClosed)
 	}
 	c.c.SetSendBuffer(bytes)
@@ -189,7 +210,7 @@ func (c *Conn) SetPacing(name string) error { return c.setModule(plugins.Pace, n
 func (c *Conn) SetRecovery(name string) error { return c.setModule(plugins.Rtx, name) }
 
 func (c *Conn) setModule(k plugins.Kind, name string) error {
-	if c.closed.Load() {
+	if c.flags.has(closed) {
 		return c.opError("set", net.ErrClosed)
 	}
 	i, err := c.st.Module(k, name)
@@ -205,7 +226,7 @@ func (c *Conn) setModule(k plugins.Kind, name string) error {
 // Info returns the figures of the connection, those of `ss -tin`. It waits for the connection's worker: for reports, not for every read.
 // It fails after Close.
 func (c *Conn) Info() (tcp.Info, error) {
-	if c.closed.Load() {
+	if c.flags.has(closed) {
 		return tcp.Info{}, c.opError("get", net.ErrClosed)
 	}
 	i, err := c.st.Info(c.c)

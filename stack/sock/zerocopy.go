@@ -71,7 +71,7 @@ func (c *Conn) tryTake(limit int) (b Buffer, err error) {
 	if err = c.usable(&c.c.RdDeadline); err != nil {
 		return b, err
 	}
-	shut := c.rdShut.Load() // before the stream: what came until then is read
+	shut := c.flags.has(rdShut) // before the stream: what came until then is read
 	if b.Data, b.chunk, err = c.c.TryTake(limit); err == tcp.ErrWouldBlock && shut {
 		err = io.EOF
 	}
@@ -86,6 +86,19 @@ const (
 	closedOver        // the connection was closed meanwhile, and wmu unlocked
 )
 
+// room is what is reserved.
+type room struct {
+	chunk *mem.Chunk
+	len   int
+}
+
+func (c *Conn) hold(chunk *mem.Chunk, n int) {
+	if c.room == nil {
+		c.room = new(room)
+	}
+	*c.room = room{chunk, n}
+}
+
 // Reserve waits until the send stream has room and returns a piece of its memory of 1 to n bytes, to be filled with what is to be sent.
 // Commit must follow, whatever happens; other writers wait until then. Errors are those of Write.
 //
@@ -95,8 +108,9 @@ func (c *Conn) Reserve(n int) ([]byte, error) {
 	for armed := false; ; {
 		err := c.usable(&c.c.WrDeadline)
 		var p []byte
+		var chunk *mem.Chunk
 		if err == nil {
-			p, c.room, err = c.c.TryReserve(max(n, 1))
+			p, chunk, err = c.c.TryReserve(max(n, 1))
 		}
 		if err == tcp.ErrWouldBlock {
 			armed = c.await(armed, &c.c.Wr, &c.c.WrDeadline, &c.postedWr)
@@ -104,13 +118,13 @@ func (c *Conn) Reserve(n int) ([]byte, error) {
 		}
 		c.looked(armed, &c.c.Wr)
 		if err == nil {
-			c.roomLen = len(p)
+			c.hold(chunk, len(p))
 			c.reserved.Store(holdsRoom)
 			// Close either saw this, or is seen here.
-			if !c.closed.Load() || !c.reserved.CompareAndSwap(holdsRoom, noRoom) {
+			if !c.flags.has(closed) || !c.reserved.CompareAndSwap(holdsRoom, noRoom) {
 				return p, nil
 			}
-			c.c.Arena().Put(c.room)
+			c.c.Arena().Put(chunk)
 			c.c.Commit(0)
 			err = net.ErrClosed
 		}
@@ -122,20 +136,23 @@ func (c *Conn) Reserve(n int) ([]byte, error) {
 // Commit sends the first n bytes of what Reserve returned, which must not be touched any more; 0 gives all of it back. It fails with
 // net.ErrClosed if the connection was closed since Reserve. Without a reservation, or beyond its length, it panics.
 func (c *Conn) Commit(n int) error {
-	if uint(n) > uint(c.roomLen) {
+	if c.room == nil {
+		panic("sock: Commit without Reserve")
+	}
+	if uint(n) > uint(c.room.len) {
 		panic("sock: Commit of more than was reserved")
 	}
-	room := c.room
-	c.room, c.roomLen = nil, 0
+	chunk := c.room.chunk
+	*c.room = room{}
 	if c.reserved.CompareAndSwap(holdsRoom, noRoom) {
 		c.c.Commit(n)
-		c.c.Arena().Put(room)
+		c.c.Arena().Put(chunk)
 		c.wmu.Unlock()
 		return nil
 	}
 	if !c.reserved.CompareAndSwap(closedOver, noRoom) {
 		panic("sock: Commit without Reserve")
 	}
-	c.c.Arena().Put(room)
+	c.c.Arena().Put(chunk)
 	return c.opError("write", net.ErrClosed)
 }

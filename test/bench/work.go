@@ -280,8 +280,8 @@ func Idle(o Options) (r IdleResult, err error) {
 		runtime.ReadMemStats(&m)
 		return float64(m.HeapAlloc + m.StackInuse)
 	}
+	keep := make([]net.Conn, 0, 2*o.Count) // the application's, not the stack's
 	h0, m0 := heap(), float64(p.arena.Budget().Stats().Mapped)
-	var keep []net.Conn
 	for range o.Count {
 		c, err := p.connect()
 		if err != nil {
