@@ -35,6 +35,11 @@ func (e *Engine) coalesce(c *Conn, t *wire.TCP) bool {
 		e.Stats.CoalescedBatches++
 	}
 	e.run.n++
+	var o wire.Options // all that measureRTT looks at
+	if c.tsOK {
+		o.Set, o.TSEcr = wire.OptTS, binary.BigEndian.Uint32(t.Opts[8:])
+	}
+	e.measureRTT(c, t, &o)
 	e.inOrder(c, t.Payload)
 	return true
 }
