@@ -2,6 +2,7 @@ package builtin
 
 import (
 	"github.com/fastpath-tcp/fastpath/cong/bbr"
+	"github.com/fastpath-tcp/fastpath/cong/bbr3"
 	"github.com/fastpath-tcp/fastpath/cong/cdg"
 	"github.com/fastpath-tcp/fastpath/cong/cubic"
 	"github.com/fastpath-tcp/fastpath/cong/reno"
@@ -18,6 +19,7 @@ var modules = []Entry{
 	{Info: pace.NoneInfo(), Pace: pace.NewNone},
 
 	{Info: bbr.Info(), Cong: bbr.New, Describe: bbr.Describe},
+	{Info: bbr3.Info(), Cong: bbr3.New, Describe: bbr3.Describe},
 	{Info: cdg.Info(), Cong: cdg.New, Describe: cdg.Describe},
 	{Info: cubic.Info(), Cong: cubic.New, Describe: cubic.Describe},
 	{Info: reno.Info(), Cong: reno.New, Describe: reno.Describe},

@@ -21,7 +21,7 @@ func TestZeroAllocs(t *testing.T) {
 		{"bottleneck", memlink.Path{Rate: 1e9, Delay: 2 * ms, QueueBytes: 250e3}, memlink.Path{Delay: 2 * ms}},
 		{"loss", memlink.Path{Rate: 1e9, Delay: 2 * ms, QueueBytes: 250e3, Loss: memlink.Loss{Random: memlink.Percent / 10}}, memlink.Path{Delay: 2 * ms}},
 	} {
-		for _, mods := range [][3]string{{"btree", "edt", "bbr"}, {"btree", "edt", "cdg"}, {"btree", "none", "cubic"}, {"list", "edt", "reno"}} {
+		for _, mods := range [][3]string{{"btree", "edt", "bbr"}, {"btree", "edt", "bbr3"}, {"btree", "edt", "cdg"}, {"btree", "none", "cubic"}, {"list", "edt", "reno"}} {
 			t.Run(c.name+"/"+mods[0]+"-"+mods[1]+"-"+mods[2], func(t *testing.T) {
 				var sc stack.Config
 				for k := range plugins.NumKinds {

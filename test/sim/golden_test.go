@@ -82,7 +82,7 @@ func plausible(t *testing.T, r *Result) {
 // TestScenarios runs the scenario set with each congestion control.
 func TestScenarios(t *testing.T) {
 	for _, name := range []string{"clean", "loss", "mess", "bufferbloat", "fairness"} {
-		for _, cc := range []string{"bbr", "cdg", "cubic", "reno"} {
+		for _, cc := range []string{"bbr", "bbr3", "cdg", "cubic", "reno"} {
 			t.Run(name+"/"+cc, func(t *testing.T) {
 				t.Parallel()
 				s := load(t, name)

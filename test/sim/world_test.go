@@ -83,7 +83,7 @@ func TestTransfer(t *testing.T) {
 		{"5 % loss, reordering, duplication", memlink.Path{Rate: 100e6, Delay: 5 * ms, QueueBytes: 500e3, Loss: memlink.Loss{Random: 5 * memlink.Percent}, Reorder: 3 * memlink.Percent, ReorderDelay: 2 * ms, Duplicate: 2 * memlink.Percent}, 1 << 20},
 		{"corruption", memlink.Path{Delay: 1 * ms, Corrupt: memlink.Percent, CorruptBits: 15}, 5 << 20},
 	} {
-		for _, cc := range []string{"reno", "cubic", "bbr", "cdg"} {
+		for _, cc := range []string{"reno", "cubic", "bbr", "bbr3", "cdg"} {
 			t.Run(c.name+"/"+cc, func(t *testing.T) {
 				var sc stack.Config
 				sc.Modules[plugins.Cong].Name = cc
