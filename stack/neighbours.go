@@ -50,6 +50,9 @@ func (w *Worker) Resolve(ref *neigh.Ref, dst wire.Addr) (wire.MAC, bool) {
 // Confirm implements tcp.Link.
 func (w *Worker) Confirm(ref neigh.Ref) { w.neigh.Confirm(ref, w.now) }
 
+// Doubt implements tcp.Link.
+func (w *Worker) Doubt(ref neigh.Ref) { w.neigh.Doubt(ref, w.now) }
+
 // neighbours sends the requests for link addresses that are due, tells who waited in vain, and runs address configuration.
 func (w *Worker) neighbours() {
 	if w.asked || w.neigh.Deadline() <= w.now {

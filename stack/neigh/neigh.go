@@ -265,6 +265,17 @@ func (c *Cache) Confirm(r Ref, now plugins.Time) {
 	c.reachable(r.Idx, now)
 }
 
+// Doubt says that what goes through the neighbour gets no answer (RFC 1122, 3.3.1.4: negative advice): what was confirmed counts no more,
+// so that the next packet has it asked, unless it is confirmed meanwhile.
+func (c *Cache) Doubt(r Ref, now plugins.Time) {
+	if int(r.Idx) >= len(c.entries) || r.Idx == 0 {
+		return
+	}
+	if e := &c.entries[r.Idx]; e.gen == r.Gen && e.state == Reachable {
+		e.confirmed = min(e.confirmed, now)
+	}
+}
+
 // reachable marks an entry as confirmed. A timer checks in a minute whether it is still used.
 func (c *Cache) reachable(i uint32, now plugins.Time) {
 	e := &c.entries[i]

@@ -212,6 +212,31 @@ func TestConfirm(t *testing.T) {
 	w.c.Confirm(Ref{999, 1}, w.now)
 }
 
+// Negative advice (RFC 1122, 3.3.1.4) makes a confirmed neighbour one that must be confirmed again.
+func TestDoubt(t *testing.T) {
+	w := newWorld(t, Config{})
+	r := w.lookup(peerIP)
+	w.c.Doubt(r, w.now) // nothing is known yet
+	w.state(peerIP, Incomplete)
+	w.poll(request(wire.Broadcast, peerIP))
+	w.c.Input(w.now, reply(peer, peerIP))
+	w.state(peerIP, Reachable)
+	w.c.Doubt(Ref{r.Idx, r.Gen + 1}, w.now)
+	w.c.Doubt(Ref{999, 1}, w.now)
+	w.c.Resolve(r, w.now)
+	w.state(peerIP, Reachable)
+	w.c.Doubt(r, w.now)
+	if mac, res := w.c.Resolve(r, w.now); mac != peer || res != OK {
+		t.Errorf("%v, %v: a doubted neighbour is still used", mac, res)
+	}
+	w.state(peerIP, Delay)
+	w.c.Doubt(r, w.now)
+	w.state(peerIP, Delay)
+	w.now = w.now.Add(DelayTime)
+	w.poll(request(peer, peerIP))
+	w.state(peerIP, Probe)
+}
+
 func TestUnusedGoes(t *testing.T) {
 	w := newWorld(t, Config{})
 	r := w.lookup(peerIP)

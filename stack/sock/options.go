@@ -22,6 +22,8 @@ type Options struct {
 	NotSentLowat  int                 // see Conn.SetNotSentLowat
 	MaxPacingRate uint64              // payload bytes per second
 	UserTimeout   time.Duration       // see Conn.SetUserTimeout; it holds for the handshake too
+	TTL           uint8               // see Conn.SetTTL
+	TOS           uint8               // see Conn.SetTOS
 	ECN           tcp.ECN
 	// FastOpen is Dialer.FastOpen. FastOpenQueue is how many connections to a listener may be open, and their first data read, before their
 	// handshake is over (RFC 7413); less than 0: none.
@@ -44,6 +46,7 @@ func (o *Options) setup(st *stack.Stack) (*tcp.Setup, error) {
 	s := &tcp.Setup{ECN: o.ECN, FastOpen: o.FastOpen, FastOpenQueue: o.FastOpenQueue}
 	t := &tcp.Tuning{
 		MaxRate: o.MaxPacingRate, RecvBuffer: o.ReadBuffer, SendBuffer: o.WriteBuffer, NotSentLowat: o.NotSentLowat, UserTimeout: o.UserTimeout,
+		TTL: o.TTL, TOS: o.TOS,
 	}
 	for _, b := range []struct {
 		on  bool
@@ -192,6 +195,17 @@ func (c *Conn) SetNotSentLowat(bytes int) error {
 // means the stack's setting.
 func (c *Conn) SetUserTimeout(d time.Duration) error {
 	return c.set(func() { c.c.Tune(func(t *tcp.Tuning) { t.UserTimeout = max(d, 0) }) })
+}
+
+// SetTTL sets the TTL, or hop limit, of what the connection sends from now on (IP_TTL, IPV6_UNICAST_HOPS); 0 means 64.
+func (c *Conn) SetTTL(ttl uint8) error {
+	return c.set(func() { c.c.Tune(func(t *tcp.Tuning) { t.TTL = ttl }) })
+}
+
+// SetTOS sets the DiffServ field of what the connection sends from now on (IP_TOS, IPV6_TCLASS), in the upper six bits. The other two
+// belong to ECN and do not count.
+func (c *Conn) SetTOS(tos uint8) error {
+	return c.set(func() { c.c.Tune(func(t *tcp.Tuning) { t.TOS = tos }) })
 }
 
 // SetMaxPacingRate limits the connection to rate payload bytes per second (SO_MAX_PACING_RATE); 0 lifts the limit.

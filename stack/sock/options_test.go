@@ -76,6 +76,34 @@ func TestOptions(t *testing.T) {
 	}
 }
 
+// TTL and DiffServ field, from the beginning and later; what they do is tested in package tcp.
+func TestDiffServ(t *testing.T) {
+	sa, sb := pair(t, stack.Config{})
+	ln := must(sock.Listen(sb, "tcp", ":80"))
+	defer ln.Close()
+	d := sock.Dialer{Stack: sa, Control: func(_, _ string, o *sock.Options) error {
+		o.TTL, o.TOS = 9, 0xb8
+		return nil
+	}}
+	c := must(d.Dial("tcp", "10.0.0.2:80")).(*sock.Conn)
+	if s := c.TCP().Tuned(); s.TTL != 9 || s.TOS != 0xb8 {
+		t.Errorf("begins with TTL %d, DiffServ field %#x", s.TTL, s.TOS)
+	}
+	if err := errors.Join(c.SetTTL(0), c.SetTOS(0x28)); err != nil {
+		t.Error(err)
+	}
+	if s := c.TCP().Tuned(); s.TTL != 0 || s.TOS != 0x28 || s.KeepCount != 9 {
+		t.Errorf("then %+v", s)
+	}
+	c.Close()
+	if err := c.SetTTL(1); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("after close: %v", err)
+	}
+	if err := c.SetTOS(1); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("after close: %v", err)
+	}
+}
+
 // A transfer goes through every congestion control, and through other modules, without a scratch.
 func TestSetCongestion(t *testing.T) {
 	sa, sb := pair(t, stack.Config{})

@@ -14,7 +14,6 @@ const (
 	tcpAt6 = wire.EthLen + wire.IPv6Len
 	maxHdr = tcpAt6 + wire.TCPLen // length of the longest header template
 	tsLen  = 12                   // timestamps with their padding
-	ttl    = 64
 	// maxSACKLen is the length of the largest SACK option that we send.
 	maxSACKLen = 36
 )
@@ -42,7 +41,7 @@ func (e *Engine) prepareHeader(c *Conn) bool {
 	if h.flow == c.flow() && mac == wire.MAC(h.b[:6]) && h.tcpSum|h.ipSum != 0 {
 		return true
 	}
-	at := e.template(&h.b, &c.Tuple, mac)
+	at := e.template(&h.b, &c.Tuple, mac, c.Tuned())
 	h.flow, h.tcpAt = c.flow(), uint8(at)
 	h.ipSum = reduce(wire.Sum(h.b[wire.EthLen:at], 0))
 	h.tcpSum = reduce(wire.Sum(h.b[at:at+wire.TCPLen], wire.PseudoSum(c.Tuple.Local, c.Tuple.Remote, wire.ProtoTCP, 0)))
@@ -50,17 +49,18 @@ func (e *Engine) prepareHeader(c *Conn) bool {
 }
 
 // template writes the headers that all segments of a flow share, and returns the offset of the TCP header; lengths, ID, checksums,
-// numbers, flags and window are 0.
-func (e *Engine) template(h *[maxHdr]byte, k *Tuple, mac wire.MAC) (at int) {
+// numbers, flags and window are 0. They come from the connection's own address (RFC 9293, MUST-45), with the TTL and the DiffServ field
+// that the application has set (MUST-48, MUST-49).
+func (e *Engine) template(h *[maxHdr]byte, k *Tuple, mac wire.MAC, set *Tuning) (at int) {
 	if k.Remote.Is4() {
 		at = tcpAt4
 		wire.PutEthernet(h[:], mac, e.env.MAC, wire.EtherTypeIPv4)
-		wire.PutIPv4(h[wire.EthLen:], k.Local, k.Remote, wire.ProtoTCP, 0, ttl, 0, 0)
+		wire.PutIPv4(h[wire.EthLen:], k.Local, k.Remote, wire.ProtoTCP, set.diffServ(), set.ttl(), 0, 0)
 		binary.BigEndian.PutUint16(h[wire.EthLen+10:], 0)
 	} else {
 		at = tcpAt6
 		wire.PutEthernet(h[:], mac, e.env.MAC, wire.EtherTypeIPv6)
-		wire.PutIPv6(h[wire.EthLen:], k.Local, k.Remote, wire.ProtoTCP, 0, ttl, e.flowLabel(k), 0)
+		wire.PutIPv6(h[wire.EthLen:], k.Local, k.Remote, wire.ProtoTCP, set.diffServ(), set.ttl(), e.flowLabel(k), 0)
 	}
 	wire.PutTCP(h[at:], &wire.TCP{SrcPort: k.LocalPort, DstPort: k.RemotePort}, wire.TCPLen)
 	binary.BigEndian.PutUint16(h[at+12:], 0)
@@ -143,7 +143,7 @@ func (e *Engine) emit(c *Conn, sq uint32, flags uint16, off uint64, n uint32) bo
 	return true
 }
 
-// finish copies the payload and completes the checksums in one pass, or leaves them to the port.
+// finish copies the payload and completes the checksums in one pass, or leaves them to the port (RFC 9293, MUST-2).
 func (e *Engine) finish(c *Conn, t *header, b *pmd.Buf, f, h, opts []byte, off uint64, n uint32) {
 	tcpLen := wire.TCPLen + len(opts) + int(n)
 	sum := uint64(t.tcpSum) + uint64(tcpLen)

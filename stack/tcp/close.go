@@ -321,7 +321,7 @@ func (e *Engine) control(k *Tuple, sq, ack uint32, flags uint16, wnd uint16, opt
 }
 
 // controlData is control with an IPv4 ID, which Linux gives only to what a socket sends (RFC 6864: it means nothing where DF is set), and
-// with the first size bytes of c's stream.
+// with c's TTL and DiffServ field and the first size bytes of its stream. Without c there are none.
 func (e *Engine) controlData(k *Tuple, sq, ack uint32, flags uint16, wnd uint16, opts []byte, id uint16, c *Conn, size uint32) bool {
 	e.nextHop = neigh.Ref{}
 	mac, ok := e.env.Link.Resolve(&e.nextHop, k.Remote)
@@ -334,7 +334,11 @@ func (e *Engine) controlData(k *Tuple, sq, ack uint32, flags uint16, wnd uint16,
 		return false
 	}
 	var h [maxHdr]byte
-	at := e.template(&h, k, mac)
+	set := &noTuning
+	if c != nil {
+		set = c.Tuned()
+	}
+	at := e.template(&h, k, mac, set)
 	n := wire.TCPLen + len(opts) + int(size)
 	b.SetLen(at + n)
 	f := b.Bytes()
@@ -344,7 +348,7 @@ func (e *Engine) controlData(k *Tuple, sq, ack uint32, flags uint16, wnd uint16,
 		e.copyPayload(c, f[at+wire.TCPLen+len(opts):], 0, size)
 	}
 	if at == tcpAt4 {
-		wire.PutIPv4(f[wire.EthLen:], k.Local, k.Remote, wire.ProtoTCP, 0, ttl, id, wire.IPv4Len+n)
+		wire.PutIPv4(f[wire.EthLen:], k.Local, k.Remote, wire.ProtoTCP, set.diffServ(), set.ttl(), id, wire.IPv4Len+n)
 	} else {
 		binary.BigEndian.PutUint16(f[wire.EthLen+4:], uint16(n))
 	}

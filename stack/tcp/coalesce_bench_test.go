@@ -16,6 +16,7 @@ import (
 type onLink struct{}
 
 func (onLink) Resolve(*neigh.Ref, wire.Addr) (wire.MAC, bool) { return wire.MAC{2}, true }
+func (onLink) Doubt(neigh.Ref)                                {}
 func (onLink) Confirm(neigh.Ref)                              {}
 
 // receiver is an engine with one connection that receives.

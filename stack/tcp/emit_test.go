@@ -17,6 +17,7 @@ func (oneLink) Resolve(*neigh.Ref, wire.Addr) (wire.MAC, bool) {
 	return wire.MAC{2, 0, 0, 0, 0, 2}, true
 }
 func (oneLink) Confirm(neigh.Ref) {}
+func (oneLink) Doubt(neigh.Ref)   {}
 
 // emitter is an engine with a connection that has a megabyte to send; sent frames go back to the pool.
 func emitter(t testing.TB, local, remote string, caps pmd.Caps) (emit func(n uint32) bool, last func() []byte) {

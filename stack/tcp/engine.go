@@ -119,6 +119,8 @@ type Link interface {
 	Resolve(ref *neigh.Ref, dst wire.Addr) (wire.MAC, bool)
 	// Confirm says that the peer behind ref answers.
 	Confirm(ref neigh.Ref)
+	// Doubt says that what is sent to the peer behind ref gets no answer.
+	Doubt(ref neigh.Ref)
 }
 
 // Keys are the secrets of all workers of a stack: they are shared, so that a flow looks the same whichever worker it lands on.

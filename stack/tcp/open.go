@@ -243,7 +243,9 @@ func (e *Engine) handshakeExpired(c *Conn) {
 		e.destroy(c, c.timedOut())
 		return
 	}
-	c.synRetries++
+	if c.synRetries++; c.synRetries >= r1 {
+		e.env.Link.Doubt(c.neigh) // RFC 9293, MUST-22
+	}
 	c.ackNow = true
 	c.setTimer(timerState, min(e.now.Add(min(rtoInitial<<min(c.synRetries, 10), rtoMax)), ends))
 	e.makeReady(c)

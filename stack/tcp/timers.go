@@ -131,11 +131,17 @@ func (e *Engine) rtxExpired(c *Conn) {
 		e.giveUp(c) // RFC 9293, 3.8.3 R2
 		return
 	}
+	if c.rtxTimer == rtx.TimerRTO && c.stat.backoff+1 >= r1 {
+		e.env.Link.Doubt(c.neigh) // RFC 9293, MUST-20
+	}
 	e.markIfIdleApp(c)
 	ev := e.rtxEvent(c, rtx.EvTimer)
 	ev.Timer, ev.Seq, ev.End, ev.MSS, ev.Wnd = c.rtxTimer, c.sndUna, c.sndNxt, c.mss, c.sndWnd
 	e.armBackstop(c)
 }
+
+// r1 is how many retransmissions of a segment make IP doubt the next hop (RFC 9293, 3.8.3).
+const r1 = 3
 
 // markIfIdleApp marks the flow application-limited before timer work, if it has nothing to send (draft-ietf-ccwg-bbr, 4.1.2.4).
 func (e *Engine) markIfIdleApp(c *Conn) {
@@ -171,7 +177,9 @@ func (e *Engine) backstop(c *Conn) {
 		c.stallSince = e.now
 	}
 	e.Stats.BackstopRTOs++
-	c.backstops++
+	if c.backstops++; c.backstops >= r1 {
+		e.env.Link.Doubt(c.neigh)
+	}
 	c.holdLost = false
 	h := c.out.log.get(c.out.log.start(0))
 	head := seq.Range{Start: h.seq, End: h.seq + min(h.len(), c.mss)}

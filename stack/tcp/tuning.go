@@ -18,6 +18,8 @@ type Tuning struct {
 	UserTimeout  time.Duration // the most that data may stay unacknowledged, or unsent at a closed window (TCP_USER_TIMEOUT)
 	FinWait2     time.Duration // of a connection that the application has closed (TCP_LINGER2)
 	NotSentLowat int           // a writer is held back while as many bytes have not been sent yet (TCP_NOTSENT_LOWAT)
+	TTL          uint8         // or hop limit (IP_TTL, IPV6_UNICAST_HOPS)
+	TOS          uint8         // DiffServ field, in the upper six bits (IP_TOS, IPV6_TCLASS); the others are ECN's
 }
 
 // Setup is what a connection begins with.
@@ -57,6 +59,12 @@ func (c *Conn) Tune(change func(*Tuning)) {
 	c.kick(kickOption)
 }
 
+// defaultTTL is the TTL and hop limit of what we send (as Linux).
+const defaultTTL = 64
+
+func (t *Tuning) ttl() uint8      { return or(t.TTL, defaultTTL) }
+func (t *Tuning) diffServ() uint8 { return t.TOS &^ 3 }
+
 // maxRate is the application's limit, as pace wants it.
 func (t *Tuning) maxRate() uint64 {
 	if t.MaxRate == 0 {
@@ -90,6 +98,9 @@ func (e *Engine) tuned(c *Conn) {
 		c.setRcvBuf(uint32(min(max(n, minSetBuffer), e.cfg.RecvBuffer)))
 	}
 	c.lowat = c.Tuned().NotSentLowat > 0
+	if h := &e.headers[c.slot%numHeaders]; h.flow == c.flow() {
+		h.ipSum, h.tcpSum = 0, 0 // to be made anew
+	}
 	c.sizeSendBuffer()
 }
 
