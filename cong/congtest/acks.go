@@ -21,7 +21,7 @@ func (s *Sim) acknowledge() {
 		s.ackAt++
 		s.high = s.ackAt
 		s.delivery(t, &in)
-		marked = marked || t.mark
+		marked = marked || t.mark && t.seq >= s.recover // one reaction per window of data (RFC 3168, 6.1.2)
 	}
 	for s.una < s.next && s.got[s.una] {
 		s.una++

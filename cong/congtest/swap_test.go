@@ -10,13 +10,14 @@ import (
 	"github.com/fastpath-tcp/fastpath/cong/cdg"
 	"github.com/fastpath-tcp/fastpath/cong/congtest"
 	"github.com/fastpath-tcp/fastpath/cong/cubic"
+	"github.com/fastpath-tcp/fastpath/cong/dctcp"
 	"github.com/fastpath-tcp/fastpath/cong/reno"
 )
 
 var algorithms = []struct {
 	name string
 	new  cong.New
-}{{"bbr", bbr.New}, {"bbr3", bbr3.New}, {"cdg", cdg.New}, {"cubic", cubic.New}, {"reno", reno.New}}
+}{{"bbr", bbr.New}, {"bbr3", bbr3.New}, {"cdg", cdg.New}, {"cubic", cubic.New}, {"dctcp", dctcp.New}, {"reno", reno.New}}
 
 // Any algorithm takes over from any other: within 3 round trips the flow runs at 80 % of the rate that it had under the
 // first (20 Mbit/s, 20 ms, 2 BDP of buffer; after slow start, so that this is the rate that it would have had).

@@ -54,7 +54,7 @@ func TestList(t *testing.T) {
 			t.Errorf("%s accepts an unknown parameter", name)
 		}
 	}
-	for _, want := range []string{"rtx/btree", "rtx/list", "pace/edt", "pace/none", "cong/bbr", "cong/bbr3", "cong/cdg", "cong/cubic", "cong/reno"} {
+	for _, want := range []string{"rtx/btree", "rtx/list", "pace/edt", "pace/none", "cong/bbr", "cong/bbr3", "cong/cdg", "cong/cubic", "cong/dctcp", "cong/reno"} {
 		if !seen[want] {
 			t.Errorf("%s is missing", want)
 		}

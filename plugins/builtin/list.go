@@ -5,6 +5,7 @@ import (
 	"github.com/fastpath-tcp/fastpath/cong/bbr3"
 	"github.com/fastpath-tcp/fastpath/cong/cdg"
 	"github.com/fastpath-tcp/fastpath/cong/cubic"
+	"github.com/fastpath-tcp/fastpath/cong/dctcp"
 	"github.com/fastpath-tcp/fastpath/cong/reno"
 	"github.com/fastpath-tcp/fastpath/plugins/pace"
 	"github.com/fastpath-tcp/fastpath/plugins/rtx"
@@ -22,5 +23,6 @@ var modules = []Entry{
 	{Info: bbr3.Info(), Cong: bbr3.New, Describe: bbr3.Describe},
 	{Info: cdg.Info(), Cong: cdg.New, Describe: cdg.Describe},
 	{Info: cubic.Info(), Cong: cubic.New, Describe: cubic.Describe},
+	{Info: dctcp.Info(), Cong: dctcp.New, Describe: dctcp.Describe},
 	{Info: reno.Info(), Cong: reno.New, Describe: reno.Describe},
 }
