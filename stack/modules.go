@@ -39,13 +39,13 @@ func (s *Stack) attach(k plugins.Kind, name string, perWorker []any) (index int,
 	return index, err
 }
 
-// Use makes module index serve new flows and, unless newOnly, all present ones: each worker changes over at a loop boundary.
-func (s *Stack) Use(k plugins.Kind, index int, newOnly bool) (r plugins.SwapReport, err error) {
+// Use makes module index serve the flows of sel, present and new: each worker changes over at a loop boundary.
+func (s *Stack) Use(k plugins.Kind, index int, sel plugins.Selection) (r plugins.SwapReport, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.each(func(w *Worker) {
 		start := w.clock.Now()
-		n, e := w.engine.Use(k, index, newOnly)
+		n, e := w.engine.Use(k, index, sel)
 		if e != nil {
 			err = e
 		}
@@ -55,6 +55,35 @@ func (s *Stack) Use(k plugins.Kind, index int, newOnly bool) (r plugins.SwapRepo
 		return r, ErrClosed
 	}
 	return r, err
+}
+
+// Count is how many flows Use would move; index is -1 for a module that is not attached.
+func (s *Stack) Count(k plugins.Kind, index int, sel plugins.Selection) (n int) {
+	s.each(func(w *Worker) { n += w.engine.Count(k, index, sel) })
+	return n
+}
+
+// Replace puts a module, one instance per worker, in the place of module index, and returns how many flows it got back: those that were
+// meant for that. Without instances the place is left empty, and the flows with the fallback. Once it has returned no worker touches
+// the old module.
+func (s *Stack) Replace(k plugins.Kind, index int, perWorker []any) (flows int, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if perWorker != nil && len(perWorker) != len(s.workers) {
+		return 0, fmt.Errorf("stack: %d instances of a module for %d workers", len(perWorker), len(s.workers))
+	}
+	s.each(func(w *Worker) {
+		var m any
+		if perWorker != nil {
+			m = perWorker[w.index]
+		}
+		n, e := w.engine.Replace(k, index, m)
+		if e != nil {
+			err = e
+		}
+		flows += n
+	})
+	return flows, err
 }
 
 // SwapGap is the longest time, over all workers, that flows which the last Use moved to module index waited for its first answer;

@@ -137,13 +137,36 @@ func (c *ctl) modules() *cobra.Command {
 
 func (c *ctl) swap() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:     "swap KIND NAME",
-		Short:   "Hand all flows to another module, while they carry traffic",
-		Example: "  fastpath ctl swap cong cdg",
-		Args:    cobra.ExactArgs(2),
+		Use:   "swap KIND NAME",
+		Short: "Hand flows to another module, while they carry traffic",
+		Long: `Hand flows to another module, while they carry traffic: all of them, or those that the flags select.
+
+A selection holds for flows that open later, too, until a swap of all flows, or of all new ones, ends it. Where several hold for a
+flow, the youngest decides. Flows that were handed over earlier and are not selected stay where they are.`,
+		Example: `  fastpath ctl swap cong cdg
+  fastpath ctl swap cong cdg --percent 10 --dry-run
+  fastpath ctl swap cong cdg --new --peer 10.8.0.0/16 --local :443`,
+		Args: cobra.ExactArgs(2),
 	}
+	f := cmd.Flags()
+	newOnly := f.Bool("new", false, "only flows that open from now on")
+	percent := f.Int("percent", 100, "only so many of a hundred flows, chosen by a hash of addresses and ports")
+	local := f.String("local", "", "only this local address or network, with :PORT or only :PORT")
+	peer := f.String("peer", "", "only this peer address or network, with :PORT or only :PORT")
+	dry := f.Bool("dry-run", false, "change nothing: only say how many flows would change")
 	return simple(c, cmd, control.OpSwap, func(argv []string) (any, error) {
-		return control.SwapRequest{Kind: argv[0], Name: argv[1]}, nil
+		if *percent < 1 || *percent > 100 {
+			return nil, fmt.Errorf("--percent: %d is not within 1…100", *percent)
+		}
+		r := control.SwapRequest{Kind: argv[0], Name: argv[1], NewOnly: *newOnly, Percent: *percent % 100, DryRun: *dry}
+		var err error
+		if r.Local, r.LocalPort, err = parseSelector(*local); err != nil {
+			return nil, fmt.Errorf("--local: %w", err)
+		}
+		if r.Peer, r.PeerPort, err = parseSelector(*peer); err != nil {
+			return nil, fmt.Errorf("--peer: %w", err)
+		}
+		return r, nil
 	}, control.WriteSwap)
 }
 

@@ -166,7 +166,7 @@ func (fakeDaemon) Swap(_ context.Context, r control.SwapRequest) (*control.SwapR
 	if r.Name != "cdg" {
 		return nil, control.Refuse("%s %s: the file has the wrong checksum; bbr stays", r.Kind, r.Name)
 	}
-	return &control.SwapReply{Kind: r.Kind, From: "bbr", To: r.Name, Flows: 3, Workers: 1, GapNS: 12_000}, nil
+	return &control.SwapReply{Kind: r.Kind, From: "bbr", To: r.Name, For: r.Selection().String(), DryRun: r.DryRun, Flows: 3, Workers: 1, GapNS: 12_000}, nil
 }
 
 func (fakeDaemon) Filter(_ context.Context, r control.FilterRequest) (*control.FilterReply, error) {
@@ -262,7 +262,10 @@ func TestCtl(t *testing.T) {
 		{[]string{"ss", "--json"}, 0, `"rtt`, ""},
 		{[]string{"modules"}, 0, "bbr", ""},
 		{[]string{"modules", "--json"}, 0, `"placement": "process"`, ""},
-		{[]string{"swap", "cong", "cdg"}, 0, "bbr → cdg, 3 flows", ""},
+		{[]string{"swap", "cong", "cdg"}, 0, "bbr → cdg for all flows, 3 flows", ""},
+		{[]string{"swap", "cong", "cdg", "--percent", "20", "--new", "--peer", "10.8.1.1/16", "--local", ":443", "--dry-run"}, 0,
+			"bbr → cdg for 20 % of new flows, local port 443, peer 10.8.0.0/16 would move 3 flows on 1 workers; nothing has changed", ""},
+		{[]string{"swap", "cong", "cdg", "--percent", "0"}, 1, "", "fastpath: --percent: 0 is not within 1…100"},
 		{[]string{"swap", "cong", "mine"}, 1, "", "fastpath: cong mine: the file has the wrong checksum; bbr stays\n"},
 		{[]string{"filter"}, 0, "web", ""},
 		{[]string{"filter", "--json"}, 0, `"packets": 7`, ""},

@@ -3,6 +3,7 @@ package host
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -33,6 +34,7 @@ type fakeModule struct {
 
 type fakeFlow struct {
 	mod    int
+	home   int
 	resume bool
 	asOf   uint64 // of the last answer
 }
@@ -98,9 +100,7 @@ func (w *fakeWorker) turn(now plugins.Time) {
 			w.moved = time.Now()
 		} else if ready && m.demoted {
 			m.demoted = false
-			if i == w.current[plugins.Cong] {
-				w.move(-1, i)
-			}
+			w.comeHome(i)
 		}
 		for _, f := range m.remote.Dropped(nil) {
 			w.flows[f.Slot].resume = true
@@ -180,14 +180,89 @@ func (e *fakeEngine) Attach(k plugins.Kind, name string, per []any) (index int, 
 	return index, err
 }
 
-func (e *fakeEngine) Use(k plugins.Kind, index int, newOnly bool) (r SwapReport, err error) {
+// Replace implements Engine.
+func (e *fakeEngine) Replace(k plugins.Kind, index int, per []any) (n int, err error) {
+	err = e.each(func(w *fakeWorker) error {
+		m := w.mods[k][index]
+		m.demoted, m.remote, m.cong, m.in, m.answers = true, absent{}, absent{}, nil, 0
+		if w.move(index, w.fallback[k]) > 0 {
+			w.moved = time.Now()
+		}
+		if per == nil {
+			return nil
+		}
+		mod := per[0]
+		per = per[1:]
+		if k == plugins.Cong {
+			m.cong = mod.(cong.Module)
+		}
+		m.remote, _ = mod.(plugins.Remote)
+		m.demoted = false
+		if k == plugins.Cong {
+			n += w.comeHome(index)
+		}
+		return nil
+	})
+	return n, err
+}
+
+// absent stands in the place of a dead module.
+type absent struct{}
+
+func (absent) Poll(plugins.Time, []cong.Sample, []cong.Decision) int { return 0 }
+func (absent) Deadline() plugins.Time                                { return plugins.Never }
+func (absent) State() plugins.RemoteState                            { return plugins.Dead }
+func (absent) Dropped(dst []plugins.Flow) []plugins.Flow             { return dst }
+func (absent) Room() int                                             { return 0 }
+
+func (w *fakeWorker) comeHome(i int) (n int) {
+	for s := range w.flows {
+		if f := &w.flows[s]; f.home == i && f.mod != i {
+			f.mod, f.resume = i, true
+			n++
+		}
+	}
+	return n
+}
+
+// ends are the addresses of the flow of a slot.
+func ends(slot int) (local, peer netip.AddrPort) {
+	return netip.MustParseAddrPort("10.0.0.1:80"), netip.AddrPortFrom(netip.MustParseAddr("10.0.0.2"), uint16(slot+1))
+}
+
+// Count implements Engine.
+func (e *fakeEngine) Count(k plugins.Kind, index int, sel plugins.Selection) (n int) {
+	_ = e.each(func(w *fakeWorker) error {
+		for i := range w.flows {
+			local, peer := ends(i)
+			if k == plugins.Cong && !sel.NewOnly && w.flows[i].home != index && sel.Match(local, peer) {
+				n++
+			}
+		}
+		return nil
+	})
+	return n
+}
+
+func (e *fakeEngine) Use(k plugins.Kind, index int, sel plugins.Selection) (r SwapReport, err error) {
 	if e.refuse.Load() {
 		return r, errors.New("the engine refuses")
 	}
 	err = e.each(func(w *fakeWorker) error {
-		w.current[k] = index
-		if !newOnly && k == plugins.Cong {
-			r.Flows += w.move(-1, index)
+		if sel.All() {
+			w.current[k] = index
+		}
+		for i := range w.flows {
+			f := &w.flows[i]
+			local, peer := ends(i)
+			if k != plugins.Cong || sel.NewOnly || !sel.Match(local, peer) || f.home == index && f.mod == index {
+				continue
+			}
+			if f.mod, f.home = index, index; w.mods[k][index].demoted {
+				f.mod = w.fallback[k]
+			}
+			f.resume = true
+			r.Flows++
 		}
 		return nil
 	})
@@ -199,8 +274,13 @@ func (e *fakeEngine) Detach(k plugins.Kind, index int) error {
 		if w.current[k] == index || w.fallback[k] == index {
 			return fmt.Errorf("module %d is in use", index)
 		}
-		if w.move(index, w.fallback[k]) > 0 {
+		if k == plugins.Cong && w.move(index, w.fallback[k]) > 0 {
 			w.moved = time.Now()
+		}
+		for i := range w.flows {
+			if k == plugins.Cong && w.flows[i].home == index {
+				w.flows[i].home = w.fallback[k]
+			}
 		}
 		w.mods[k][index] = nil
 		return nil
@@ -265,9 +345,13 @@ func (e *idleEngine) Attach(k plugins.Kind, _ string, per []any) (int, error) {
 	return len(e.mods[k]) - 1, nil
 }
 
-func (e *idleEngine) Use(plugins.Kind, int, bool) (SwapReport, error) { return SwapReport{}, nil }
-func (e *idleEngine) Detach(plugins.Kind, int) error                  { return nil }
-func (e *idleEngine) SetFallback(plugins.Kind, int) error             { return nil }
+func (e *idleEngine) Use(plugins.Kind, int, plugins.Selection) (SwapReport, error) {
+	return SwapReport{}, nil
+}
+func (e *idleEngine) Count(plugins.Kind, int, plugins.Selection) int { return 0 }
+func (e *idleEngine) Replace(plugins.Kind, int, []any) (int, error)  { return 0, nil }
+func (e *idleEngine) Detach(plugins.Kind, int) error                 { return nil }
+func (e *idleEngine) SetFallback(plugins.Kind, int) error            { return nil }
 
 // remote returns the congestion control that lives in a process.
 func (e *idleEngine) remote() cong.Module {

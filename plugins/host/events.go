@@ -13,7 +13,7 @@ import (
 const (
 	Started   = "started"   // the module is attached and checked
 	Stopped   = "stopped"   // it was detached on purpose
-	Swapped   = "swapped"   // it serves the flows now; Took is the longest loop-boundary work of a worker
+	Swapped   = "swapped"   // it serves the flows of For now; Took is the longest loop-boundary work of a worker
 	Refused   = "refused"   // it could not be started or used; Detail says why. What was in use stays in use
 	WentLate  = "late"      // the fallback has its flows, the process goes on
 	CameBack  = "in time"   // it has its flows back; Took is how long it was late
@@ -33,6 +33,7 @@ type Event struct {
 	Flows  int           // flows that were moved
 	Took   time.Duration // see the kinds of event
 	Detail string
+	For    plugins.Selection // with Swapped: which flows
 }
 
 // eventList keeps the last events, and logs each.
@@ -65,6 +66,9 @@ func (l *eventList) add(e Event) {
 	}
 	if e.Detail != "" {
 		attrs = append(attrs, "detail", e.Detail)
+	}
+	if e.What == Swapped {
+		attrs = append(attrs, "for", e.For.String())
 	}
 	l.log.Log(context.Background(), level, "module "+e.What, attrs...)
 	l.mu.Lock()

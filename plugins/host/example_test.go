@@ -26,7 +26,7 @@ func TestExample(t *testing.T) {
 	cfg := testConfig(t, e, Spec{Kind: plugins.Cong, Name: "reno"})
 	cfg.PluginDir, cfg.AllowUnpinned = dir, true
 	m := startManager(t, cfg)
-	if _, err := m.Swap(t.Context(), plugins.Cong, "aimd", false); err != nil {
+	if _, err := m.Swap(t.Context(), plugins.Cong, "aimd", plugins.Selection{}); err != nil {
 		t.Fatal(err)
 	}
 	waitFor(t, "answers", func() bool { return e.serving() == "aimd remote=true" && e.answers() > 1000 })

@@ -13,14 +13,15 @@ type Status struct {
 	Name      string
 	Version   string
 	Placement Placement
-	Role      string // "active": serves new flows; "standing": ready; "draining": serves old flows; "fallback"
-	State     string // "ready", "late", "dead", "restarting", "failed"
-	Trouble   string // why it is not running
-	PID       int    // 0 if linked in or not running
-	Path      string // of the process's binary
-	SHA256    string // of the file that was executed, in hexadecimal
-	Flows     int    // -1 if the engine does not count them
-	Resumes   uint64 // flows that the running instance was handed while they were alive
+	Role      string              // "active": serves new flows; "chosen": serves those of For; "standing": ready; "draining": serves old flows; "fallback"
+	For       []plugins.Selection // with Role "active" or "chosen": what it was chosen for besides all others
+	State     string              // "ready", "late", "dead", "restarting", "failed"
+	Trouble   string              // why it is not running
+	PID       int                 // 0 if linked in or not running
+	Path      string              // of the process's binary
+	SHA256    string              // of the file that was executed, in hexadecimal
+	Flows     int                 // -1 if the engine does not count them
+	Resumes   uint64              // flows that the running instance was handed while they were alive
 	Restarts  int
 	RestartIn time.Duration   // with State "restarting": until the next attempt; 0: it is under way
 	Params    []plugins.Param // that the running instance documents
@@ -69,9 +70,16 @@ func (m *Manager) status(mod *module) Status {
 		Kind: mod.spec.Kind, Name: mod.spec.Name, Placement: mod.spec.Placement, Role: "standing", State: "restarting",
 		Trouble: mod.trouble, Restarts: mod.restarts, FellBack: mod.fellBack, Recovered: mod.recover,
 	}
+	for _, r := range m.rules[s.Kind] {
+		if r.mod == mod {
+			s.For = append(s.For, r.sel)
+		}
+	}
 	switch {
 	case m.active[s.Kind] == mod:
 		s.Role = "active"
+	case len(s.For) > 0:
+		s.Role = "chosen"
 	case !mod.standing:
 		s.Role = "draining"
 	}

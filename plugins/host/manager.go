@@ -30,7 +30,8 @@ type Manager struct {
 
 	mu       sync.Mutex // guards what follows and all of module; held across calls to the engine
 	modules  []*module
-	active   [plugins.NumKinds]*module
+	active   [plugins.NumKinds]*module // serves new flows that no rule is for
+	rules    [plugins.NumKinds][]rule  // youngest first, as the engine has them
 	fallback [plugins.NumKinds]fallback
 	closed   bool
 }
@@ -41,6 +42,8 @@ type module struct {
 	standing  bool      // configured: stays ready when it is not in use
 	gone      bool      // it is no longer in Manager.modules
 	inst      *instance // nil while it is not running
+	place     int       // index in the engine that waits for its return, if held
+	held      bool
 	deaths    []time.Time
 	restarts  int
 	trouble   string        // why it is not running
@@ -52,16 +55,17 @@ type module struct {
 
 // instance is a running module: attached to the engine, in all workers.
 type instance struct {
-	mod     *module
-	index   int
-	info    plugins.Info
-	proc    *process // nil if linked in
-	remotes []remote
-	modules []any // what the engine gets
-	notify  chan struct{}
-	stop    chan struct{} // closed when it is detached on purpose
-	watched chan struct{} // closed when nobody watches it any more
-	since   time.Time
+	mod      *module
+	index    int
+	returned int // flows that it got by taking the place of one that died
+	info     plugins.Info
+	proc     *process // nil if linked in
+	remotes  []remote
+	modules  []any // what the engine gets
+	notify   chan struct{}
+	stop     chan struct{} // closed when it is detached on purpose
+	watched  chan struct{} // closed when nobody watches it any more
+	since    time.Time
 }
 
 // fallback is the built-in module that stands in for the active one.
@@ -174,7 +178,7 @@ func (m *Manager) startAll(ctx context.Context) error {
 	defer m.mu.Unlock()
 	for k, mod := range m.modules[:plugins.NumKinds] {
 		// New flows from now on; there are none yet, unless the engine came with modules of its own.
-		if _, err := m.cfg.Engine.Use(plugins.Kind(k), mod.inst.index, false); err != nil {
+		if _, err := m.cfg.Engine.Use(plugins.Kind(k), mod.inst.index, plugins.Selection{}); err != nil {
 			return fmt.Errorf("module %v: %w", &mod.spec, err)
 		}
 		m.active[k] = mod
@@ -245,9 +249,16 @@ func (m *Manager) attachLocked(in *instance) (err error) {
 	if m.closed || in.mod.gone {
 		return errors.New("not wanted any more")
 	}
-	if in.index, err = m.cfg.Engine.Attach(s.Kind, s.Name, in.modules); err != nil {
+	if in.mod.held {
+		in.index = in.mod.place
+		in.returned, err = m.cfg.Engine.Replace(s.Kind, in.index, in.modules)
+	} else {
+		in.index, err = m.cfg.Engine.Attach(s.Kind, s.Name, in.modules)
+	}
+	if err != nil {
 		return err
 	}
+	in.mod.held = false
 	in.mod.inst, in.mod.trouble, in.mod.failed = in, "", false
 	if in.proc != nil {
 		m.wg.Go(func() { m.watch(in) })

@@ -267,7 +267,7 @@ func TestRefusals(t *testing.T) {
 			m.mu.Lock()
 			m.modules = append(m.modules, &module{spec: s})
 			m.mu.Unlock()
-			_, err := m.Swap(t.Context(), plugins.Cong, "third", false)
+			_, err := m.Swap(t.Context(), plugins.Cong, "third", plugins.Selection{})
 			if err == nil || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("error %v, want %q", err, tc.want)
 			} else {
@@ -283,7 +283,7 @@ func TestRefusals(t *testing.T) {
 		m.modules = append(m.modules, &module{spec: testSpec(t, "good")})
 		m.mu.Unlock()
 		e.refuse.Store(true)
-		_, err := m.Swap(t.Context(), plugins.Cong, "third", false)
+		_, err := m.Swap(t.Context(), plugins.Cong, "third", plugins.Selection{})
 		e.refuse.Store(false)
 		if err == nil || !strings.Contains(err.Error(), "engine refuses") || e.serving() != "reno remote=false" {
 			t.Errorf("error %v, served by %s", err, e.serving())
@@ -306,7 +306,7 @@ func TestSwap(t *testing.T) {
 	swap := func(name string, newOnly bool, flows int) {
 		t.Helper()
 		start := time.Now()
-		rep, err := m.Swap(t.Context(), plugins.Cong, name, newOnly)
+		rep, err := m.Swap(t.Context(), plugins.Cong, name, plugins.Selection{NewOnly: newOnly})
 		if err != nil || rep.Flows != flows {
 			t.Fatalf("%+v, %v\n%s", rep, err, dump(m))
 		}
@@ -356,7 +356,7 @@ func TestGiveUp(t *testing.T) {
 	if s := m.find("third", "active"); s.RestartIn != 0 {
 		t.Errorf("a module that was given up is restarted in %v", s.RestartIn)
 	}
-	if _, err := m.Swap(t.Context(), plugins.Cong, "third", false); err != nil { // an operator may try again
+	if _, err := m.Swap(t.Context(), plugins.Cong, "third", plugins.Selection{}); err != nil { // an operator may try again
 		t.Fatal(err)
 	}
 	waitFor(t, "answers", func() bool { return e.serving() == "third remote=true" && e.answers() > 100 })

@@ -6,19 +6,20 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/fastpath-tcp/fastpath/plugins"
 	"github.com/fastpath-tcp/fastpath/plugins/builtin"
 )
 
-// Swap makes the module of that name serve all flows of the kind, or new flows only. A standing module takes over at once;
-// any other is started and checked first, and so is a fresh instance if name is what is in use already. If anything fails,
-// what is in use stays in use, and the error names the cause.
-func (m *Manager) Swap(ctx context.Context, kind plugins.Kind, name string, newOnly bool) (SwapReport, error) {
+// Swap makes the module of that name serve the flows of sel, present and new. A standing module takes over at once; any other is
+// started and checked first, and so is a fresh instance if name is what is in use already and is to have all flows. If anything
+// fails, what is in use stays in use, and the error names the cause.
+func (m *Manager) Swap(ctx context.Context, kind plugins.Kind, name string, sel plugins.Selection) (SwapReport, error) {
 	m.swapping.Lock()
 	defer m.swapping.Unlock()
-	rep, err := m.swap(ctx, kind, name, newOnly)
+	rep, err := m.swap(ctx, kind, name, sel)
 	if err != nil {
 		m.forgetFailed(kind, name)
 		m.events.add(Event{Kind: kind, Name: name, What: Refused, Detail: err.Error()})
@@ -27,13 +28,16 @@ func (m *Manager) Swap(ctx context.Context, kind plugins.Kind, name string, newO
 	return rep, nil
 }
 
-func (m *Manager) swap(ctx context.Context, kind plugins.Kind, name string, newOnly bool) (SwapReport, error) {
+func (m *Manager) swap(ctx context.Context, kind plugins.Kind, name string, sel plugins.Selection) (SwapReport, error) {
+	if err := sel.Check(); err != nil {
+		return SwapReport{}, err
+	}
 	mod, err := m.choose(kind, name)
 	if err != nil {
 		return SwapReport{}, err
 	}
 	m.mu.Lock()
-	in, again := mod.inst, m.active[kind] == mod
+	in, again := mod.inst, m.active[kind] == mod && sel.All() && !sel.NewOnly
 	m.mu.Unlock()
 	fresh := in == nil || again
 	if fresh {
@@ -51,7 +55,7 @@ func (m *Manager) swap(ctx context.Context, kind plugins.Kind, name string, newO
 			m.discard(in)
 			return SwapReport{}, err
 		}
-		rep, err := m.useLocked(in, newOnly)
+		rep, err := m.useLocked(in, sel)
 		if err != nil {
 			m.retire(in)
 			mod.inst = old
@@ -60,6 +64,7 @@ func (m *Manager) swap(ctx context.Context, kind plugins.Kind, name string, newO
 		if old != nil {
 			m.retire(old)
 		}
+		rep.Flows += in.returned
 		return rep, nil
 	}
 	m.mu.Lock()
@@ -67,20 +72,84 @@ func (m *Manager) swap(ctx context.Context, kind plugins.Kind, name string, newO
 	if mod.inst != in || in.state() != plugins.Ready {
 		return SwapReport{}, fmt.Errorf("it is %v", in.state())
 	}
-	return m.useLocked(in, newOnly)
+	return m.useLocked(in, sel)
+}
+
+// rule makes a module serve a part of the flows.
+type rule struct {
+	sel plugins.Selection
+	mod *module
+}
+
+// chose keeps in mind what the engine was told: see Engine.Use.
+func (m *Manager) chose(mod *module, sel plugins.Selection) {
+	kind := mod.spec.Kind
+	if sel.All() {
+		m.active[kind], m.rules[kind] = mod, nil
+		return
+	}
+	sel.NewOnly = false
+	rules := []rule{{sel, mod}}
+	for _, r := range m.rules[kind] {
+		if r.sel != sel {
+			rules = append(rules, r)
+		}
+	}
+	m.rules[kind] = rules
+}
+
+// chosen reports whether mod serves new flows.
+func (m *Manager) chosen(mod *module) bool {
+	return m.active[mod.spec.Kind] == mod || slices.ContainsFunc(m.rules[mod.spec.Kind], func(r rule) bool { return r.mod == mod })
+}
+
+// Count is how many flows Swap would give to another module, or another instance of it. It starts nothing, and so does not find out
+// whether the module is fit.
+func (m *Manager) Count(kind plugins.Kind, name string, sel plugins.Selection) (int, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	err := sel.Check()
+	var mod *module
+	if err == nil {
+		mod, _, err = m.lookup(kind, name)
+	}
+	if err == nil && mod.failed {
+		err = errors.New(mod.trouble)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("module %v/%s: %w", kind, name, err)
+	}
+	index := -1
+	switch {
+	case mod.held:
+		index = mod.place
+	case mod.inst != nil && (m.active[kind] != mod || !sel.All()):
+		index = mod.inst.index
+	}
+	return m.cfg.Engine.Count(kind, index, sel), nil
 }
 
 // choose returns the configured or running module of that name, or one that can be found without configuration.
 func (m *Manager) choose(kind plugins.Kind, name string) (*module, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	mod, known, err := m.lookup(kind, name)
+	if known {
+		mod.deaths = nil // an operator's wish: it gets all its chances again
+	} else if err == nil {
+		m.modules = append(m.modules, mod)
+	}
+	return mod, err
+}
+
+// lookup is choose without any consequence: a module that is not known is made, and not kept.
+func (m *Manager) lookup(kind plugins.Kind, name string) (_ *module, known bool, _ error) {
 	if m.closed {
-		return nil, errors.New("the module manager is closed")
+		return nil, false, errors.New("the module manager is closed")
 	}
 	for _, mod := range m.modules {
 		if mod.spec.Kind == kind && mod.spec.Name == name {
-			mod.deaths = nil // an operator's wish: it gets all its chances again
-			return mod, nil
+			return mod, true, nil
 		}
 	}
 	s := Spec{Kind: kind, Name: name, Placement: Process, AllowUnpinned: m.cfg.AllowUnpinned}
@@ -92,11 +161,9 @@ func (m *Manager) choose(kind plugins.Kind, name string) (*module, error) {
 		}
 	}
 	if err := s.check(); err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	mod := &module{spec: s}
-	m.modules = append(m.modules, mod)
-	return mod, nil
+	return &module{spec: s}, false, nil
 }
 
 // forgetFailed removes a module that only a failed swap wanted.
@@ -104,7 +171,7 @@ func (m *Manager) forgetFailed(kind plugins.Kind, name string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, mod := range m.modules {
-		if mod.spec.Kind == kind && mod.spec.Name == name && !mod.standing && mod.inst == nil && m.active[kind] != mod {
+		if mod.spec.Kind == kind && mod.spec.Name == name && !mod.standing && mod.inst == nil && !m.chosen(mod) {
 			m.remove(mod)
 			return
 		}
@@ -112,28 +179,31 @@ func (m *Manager) forgetFailed(kind plugins.Kind, name string) {
 }
 
 // useLocked gives the flows to in, and takes leave of what nobody needs any more.
-func (m *Manager) useLocked(in *instance, newOnly bool) (SwapReport, error) {
+func (m *Manager) useLocked(in *instance, sel plugins.Selection) (SwapReport, error) {
 	s := &in.mod.spec
-	oldFallback, err := m.setFallback(s)
-	if err != nil {
-		return SwapReport{}, err
+	var oldFallback fallback
+	if sel.All() {
+		var err error
+		if oldFallback, err = m.setFallback(s); err != nil {
+			return SwapReport{}, err
+		}
 	}
-	rep, err := m.cfg.Engine.Use(s.Kind, in.index, newOnly)
+	rep, err := m.cfg.Engine.Use(s.Kind, in.index, sel)
 	if err != nil {
 		return rep, err
 	}
-	m.active[s.Kind] = in.mod
-	m.note(in.mod, in, Event{What: Swapped, Flows: rep.Flows, Took: rep.Gap})
+	m.chose(in.mod, sel)
+	m.note(in.mod, in, Event{What: Swapped, Flows: rep.Flows, Took: rep.Gap, For: sel})
 	if oldFallback.set && oldFallback.index != m.fallback[s.Kind].index {
 		if err := m.cfg.Engine.Detach(s.Kind, oldFallback.index); err != nil {
 			m.cfg.Log.Warn("old fallback stays attached", "kind", s.Kind.String(), "module", oldFallback.name, "error", err)
 		}
 	}
 	for _, mod := range append([]*module(nil), m.modules...) {
-		if mod.spec.Kind != s.Kind || mod == in.mod || mod.standing {
+		if mod.spec.Kind != s.Kind || mod.standing || m.chosen(mod) {
 			continue
 		}
-		if newOnly && mod.inst != nil {
+		if mod.inst != nil && (sel.NewOnly || !sel.All()) {
 			m.wg.Go(func() { m.drain(mod) })
 			continue
 		}
@@ -148,7 +218,7 @@ func (m *Manager) drain(mod *module) {
 	for ok && sleep(time.Second, m.stop) {
 		m.mu.Lock()
 		in := mod.inst
-		if mod.gone || m.active[mod.spec.Kind] == mod {
+		if mod.gone || m.chosen(mod) {
 			m.mu.Unlock()
 			return
 		}
@@ -174,6 +244,12 @@ func (m *Manager) remove(mod *module) {
 		mod.inst = nil
 		m.retire(in)
 	}
+	if mod.held {
+		mod.held = false
+		if err := m.cfg.Engine.Detach(mod.spec.Kind, mod.place); err != nil {
+			m.cfg.Log.Error("the place of a module that has died cannot be given up", "module", mod.spec.String(), "error", err)
+		}
+	}
 }
 
 // retire detaches an instance and stops it. Its memory goes when no worker touches it any more: if the engine cannot promise
@@ -184,6 +260,11 @@ func (m *Manager) retire(in *instance) {
 	}
 	close(in.stop)
 	err := m.cfg.Engine.Detach(in.mod.spec.Kind, in.index)
+	if err != nil && m.chosen(in.mod) { // new flows are meant for its place: that stays, empty
+		if _, err = m.cfg.Engine.Replace(in.mod.spec.Kind, in.index, nil); err == nil {
+			in.mod.place, in.mod.held = in.index, true
+		}
+	}
 	m.note(in.mod, in, Event{What: Stopped})
 	if err != nil {
 		m.cfg.Log.Error("module cannot be detached", "module", in.mod.spec.String(), "error", err)
@@ -229,7 +310,7 @@ func (m *Manager) closeAll() error {
 	var errs []error
 	for k, mod := range m.active {
 		if mod != nil && mod.inst != nil && mod.inst.proc != nil {
-			if _, err := m.cfg.Engine.Use(plugins.Kind(k), m.fallback[k].index, false); err != nil {
+			if _, err := m.cfg.Engine.Use(plugins.Kind(k), m.fallback[k].index, plugins.Selection{}); err != nil {
 				errs = append(errs, err)
 			}
 		}

@@ -79,16 +79,17 @@ func (m *Manager) bury(in *instance) {
 	}
 	mod.inst, mod.trouble = nil, why
 	m.note(mod, in, Event{What: Crashed, Detail: mod.trouble})
-	var err error
-	if m.active[kind] == mod {
-		_, err = m.cfg.Engine.Use(kind, m.fallback[kind].index, true)
-	}
-	if err == nil {
-		err = m.cfg.Engine.Detach(kind, in.index) // when it returns, all flows are with the fallback
+	revive := !m.closed && !mod.gone && (mod.standing || m.chosen(mod))
+	var err error // without one, all flows are with the fallback afterwards
+	if revive {
+		if _, err = m.cfg.Engine.Replace(kind, in.index, nil); err == nil {
+			mod.place, mod.held = in.index, true
+		}
+	} else {
+		err = m.cfg.Engine.Detach(kind, in.index)
 	}
 	mod.fellBack = since(known)
 	m.note(mod, in, Event{What: FellBack, Took: mod.fellBack, Detail: m.fallback[kind].name})
-	revive := !m.closed && !mod.gone && (mod.standing || m.active[kind] == mod)
 	if revive {
 		m.wg.Go(func() { m.revive(mod, known) })
 	}
@@ -144,11 +145,11 @@ func (m *Manager) revive(mod *module, dead time.Time) {
 	}
 }
 
-// comeBack attaches a restarted module and, if it is the one in use, returns the flows to it. On an error it is stopped.
+// comeBack attaches a restarted module, which gets its flows back. On an error it is stopped.
 func (m *Manager) comeBack(in *instance, dead time.Time) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	mod, kind := in.mod, in.mod.spec.Kind
+	mod := in.mod
 	if mod.inst != nil { // a swap was faster
 		m.discard(in)
 		return nil
@@ -157,17 +158,9 @@ func (m *Manager) comeBack(in *instance, dead time.Time) error {
 		m.discard(in)
 		return err
 	}
-	var rep SwapReport
-	if m.active[kind] == mod {
-		var err error
-		if rep, err = m.cfg.Engine.Use(kind, in.index, false); err != nil {
-			m.retire(in)
-			return err
-		}
-	}
 	mod.restarts++
 	mod.recover = since(dead)
-	m.note(mod, in, Event{What: Recovered, Flows: rep.Flows, Took: mod.recover})
+	m.note(mod, in, Event{What: Recovered, Flows: in.returned, Took: mod.recover})
 	return nil
 }
 

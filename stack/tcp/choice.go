@@ -2,8 +2,11 @@ package tcp
 
 import "github.com/fastpath-tcp/fastpath/plugins"
 
-// Choice names the modules that one connection is to have, by index plus one; 0 is the module that serves new flows.
+// Choice names the modules that one connection is to have, by index plus one; 0, before it is open, is the one that new flows get.
 type Choice [plugins.NumKinds]uint8
+
+// index is the module of kind k, or -1.
+func (c *Choice) index(k plugins.Kind) int { return int(c[k]) - 1 }
 
 // Flow is the handle by which modules know the connection.
 func (c *Conn) Flow() plugins.Flow { return c.flow() }
@@ -13,11 +16,12 @@ func (c *Conn) Of(e *Engine) bool { return c.eng == e }
 
 // firstModules gives a connection the modules that it opens with.
 func (e *Engine) firstModules(c *Conn) {
-	c.mod = [plugins.NumKinds]uint8{plugins.Rtx: e.rtx.forNew(), plugins.Pace: e.pace.forNew(), plugins.Cong: e.cong.forNew()}
-	for k, want := range c.choice {
-		if i := int(want) - 1; want != 0 && e.check(plugins.Kind(k), i) == nil {
-			c.mod[k] = uint8(i)
+	for k := range plugins.NumKinds {
+		i := c.home.index(k)
+		if i < 0 || e.check(k, i) != nil {
+			i = e.roster(k).forNew(&c.Tuple)
 		}
+		c.home[k], c.mod[k] = uint8(i)+1, uint8(e.serves(k, i))
 	}
 }
 
@@ -36,17 +40,13 @@ func (e *Engine) Give(c *Conn, k plugins.Kind, i int) error {
 	if err := e.check(k, i); err != nil {
 		return err
 	}
-	r := e.kinds[k].base()
-	if r.members[i].demoted {
-		i = r.fallback
-	}
 	switch {
 	case c.state == Closed || c.state.synchronized() && !c.isOpen:
 		return Aborted
 	case !c.isOpen:
-		c.choice[k] = uint8(i) + 1
-	case int(c.mod[k]) != i:
-		e.rehome(c, k, i)
+		c.home[k] = uint8(i) + 1
+	default:
+		e.give(c, k, i)
 	}
 	return nil
 }

@@ -72,7 +72,7 @@ type Conn struct {
 	resumeQueued       bool
 	resume             [plugins.NumKinds]bool  // a Resume is due before the flow's next event
 	mod                [plugins.NumKinds]uint8 // module index per kind
-	choice             Choice                  // of the modules to open with
+	home               Choice                  // that it is to have; mod is the fallback while that is late or dead
 
 	// Send side. Sequence number sndUna stands for stream offset unaOff.
 	iss, sndUna, sndNxt uint32

@@ -38,20 +38,13 @@ type handover struct {
 // roster is the list of the modules of one kind, by index; nil where one was detached.
 type roster struct {
 	members  []*member
-	current  int // serves new flows
+	current  int    // serves new flows that no rule is for
+	rules    []rule // the first that matches decides
 	fallback int
 }
 
 // usable reports whether module i can be given flows.
 func (r *roster) usable(i int) bool { return i >= 0 && i < len(r.members) && r.members[i] != nil }
-
-// forNew is the module that a new flow gets: the current one, or the fallback while that is late or dead.
-func (r *roster) forNew() uint8 {
-	if r.members[r.current].demoted {
-		return uint8(r.fallback)
-	}
-	return uint8(r.current)
-}
 
 func (r *roster) base() *roster { return r }
 
@@ -87,6 +80,7 @@ type kind[E, C any] struct {
 type anyKind interface {
 	base() *roster
 	attach(name string, m any) (int, error)
+	replace(i int, m any) error
 	detach(i int)
 }
 
@@ -116,6 +110,33 @@ func (k *kind[E, C]) attach(name string, m any) (int, error) {
 	k.members, k.insts = append(k.members, mem), append(k.insts, in)
 	return len(k.insts) - 1, nil
 }
+
+// replace puts m in the place of module i, whose events are dropped; nil leaves the place empty.
+func (k *kind[E, C]) replace(i int, m any) error {
+	in := k.insts[i]
+	if m == nil {
+		in.mod, in.remote = absent[E, C]{}, absent[E, C]{}
+	} else {
+		mod, ok := m.(plugins.Module[E, C])
+		if !ok {
+			return fmt.Errorf("module %s: %T has not the records of its kind", in.name, m)
+		}
+		in.mod = mod
+		in.remote, _ = m.(plugins.Remote)
+	}
+	in.in = in.in[:0]
+	in.resumes, in.gap = 0, handover{}
+	return nil
+}
+
+// absent stands in the place of a module that has died and may come back.
+type absent[E, C any] struct{}
+
+func (absent[E, C]) Poll(plugins.Time, []E, []C) int           { return 0 }
+func (absent[E, C]) Deadline() plugins.Time                    { return plugins.Never }
+func (absent[E, C]) State() plugins.RemoteState                { return plugins.Dead }
+func (absent[E, C]) Dropped(dst []plugins.Flow) []plugins.Flow { return dst }
+func (absent[E, C]) Room() int                                 { return 0 }
 
 func (k *kind[E, C]) detach(i int) { k.members[i], k.insts[i] = nil, nil }
 
@@ -190,24 +211,6 @@ func (e *Engine) SetFallback(k plugins.Kind, i int) error {
 	return nil
 }
 
-// Use makes module i serve new flows and, unless newOnly, all present ones. It returns how many flows changed owner.
-func (e *Engine) Use(k plugins.Kind, i int, newOnly bool) (int, error) {
-	if err := e.check(k, i); err != nil {
-		return 0, err
-	}
-	e.roster(k).current = i
-	if newOnly {
-		return 0, nil
-	}
-	n := e.move(k, -1, i)
-	m := e.member(k, i)
-	m.gap = handover{}
-	if n > 0 {
-		m.gap.since = e.now
-	}
-	return n, nil
-}
-
 // SwapGap is how long the flows that the last Use moved to module i had to wait for its first answer, in whole turns; waiting means
 // that they still do.
 func (e *Engine) SwapGap(k plugins.Kind, i int) (gap time.Duration, waiting bool) {
@@ -227,7 +230,7 @@ func (e *Engine) Detach(k plugins.Kind, i int) error {
 	if r.current == i || r.fallback == i {
 		return fmt.Errorf("%s module %d is in use", k, i)
 	}
-	e.move(k, i, r.fallback)
+	e.abandon(k, i)
 	if e.member(k, i).remote != nil {
 		e.remotes--
 	}

@@ -39,12 +39,10 @@ func watchKind[E, C any](e *Engine, k *kind[E, C], which plugins.Kind) {
 		case !ok && !in.demoted:
 			in.demoted = true
 			in.in = in.in[:0]
-			e.move(which, i, k.fallback)
+			e.flee(which, i)
 		case ok && in.demoted:
 			in.demoted = false
-			if i == k.current {
-				e.move(which, -1, i)
-			}
+			e.comeHome(which, i)
 		}
 		if !ok {
 			continue
@@ -69,21 +67,8 @@ func (e *Engine) conn(f plugins.Flow) *Conn {
 	return nil
 }
 
-// move makes module to the owner of all flows that module from serves (every flow if from is -1). The old owner's answers count
-// no more from here on; the new one gets a Resume before the flow's next event.
-func (e *Engine) move(k plugins.Kind, from, to int) (moved int) {
-	for i := range e.slots {
-		c := e.slots[i].conn
-		if c == nil || !c.opened() || int(c.mod[k]) == to || from >= 0 && int(c.mod[k]) != from {
-			continue
-		}
-		e.rehome(c, k, to)
-		moved++
-	}
-	return moved
-}
-
-// rehome is move for one flow.
+// rehome makes module to the owner of c. The old owner's answers count no more from here on; the new one gets a Resume before the
+// flow's next event.
 func (e *Engine) rehome(c *Conn, k plugins.Kind, to int) {
 	e.tellClose(c, k)
 	e.of(c, k).flows--

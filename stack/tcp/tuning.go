@@ -106,7 +106,7 @@ func (e *Engine) tuned(c *Conn) {
 
 // setUp gives a connection that has sent nothing yet what it begins with.
 func (e *Engine) setUp(c *Conn, s *Setup) {
-	c.choice = s.Modules
+	c.home = s.Modules
 	c.opts.Or(s.Options)
 	c.opts.And(^s.NoOptions)
 	if s.Tuning != nil {

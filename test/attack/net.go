@@ -154,7 +154,7 @@ func (n *Net) countVisits() {
 	}
 	i, err := n.Victim.Attach(plugins.Rtx, "counted", []any{m})
 	if err == nil {
-		_, err = n.Victim.Use(plugins.Rtx, i, false)
+		_, err = n.Victim.Use(plugins.Rtx, i, plugins.Selection{})
 	}
 	if err != nil {
 		n.T.Fatal(err)

@@ -151,7 +151,7 @@ func (r *runner) prepare() (err error) {
 				return err
 			}
 			if !c.own[k] { // its host's: serves new flows until a swap
-				if _, err := f.from.stack.Use(k, int(index), true); err != nil {
+				if _, err := f.from.stack.Use(k, int(index), plugins.Selection{NewOnly: true}); err != nil {
 					return err
 				}
 			}
@@ -344,7 +344,7 @@ func (r *runner) swap(e *Event, now plugins.Time) error {
 	if err != nil {
 		return err
 	}
-	rep, err := h.stack.Use(k, int(i), false)
+	rep, err := h.stack.Use(k, int(i), plugins.Selection{})
 	if err != nil {
 		return err
 	}

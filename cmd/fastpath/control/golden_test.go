@@ -286,7 +286,10 @@ func TestStatText(t *testing.T) {
 
 func TestSwapAndEventText(t *testing.T) {
 	golden(t, "swap_event.txt", text(t, func(b *bytes.Buffer) error {
-		if err := WriteSwap(b, &SwapReply{Kind: "cong", From: "bbr", To: "cdg", Flows: 12, Workers: 1, GapNS: 12_345, TookNS: 250_000}); err != nil {
+		if err := WriteSwap(b, &SwapReply{Kind: "cong", From: "bbr", To: "cdg", For: "all flows", Flows: 12, Workers: 1, GapNS: 12_345, TookNS: 250_000}); err != nil {
+			return err
+		}
+		if err := WriteSwap(b, &SwapReply{Kind: "cong", From: "bbr", To: "cdg", For: "20 % of flows, peer 10.0.0.0/8", DryRun: true, Flows: 3, Workers: 2}); err != nil {
 			return err
 		}
 		return WriteEvent(b, &Event{TimeUnixNS: 1_700_000_000_123_456_789, Kind: EventSwap, Message: "cong: 12 flows from bbr to cdg"})

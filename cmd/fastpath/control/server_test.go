@@ -140,7 +140,7 @@ func TestCalls(t *testing.T) {
 		t.Errorf("ss: %d connections, limit %d, %v", len(ss.Conns), ss.Omitted, err)
 	}
 	var swap SwapReply
-	if err := c.Call(t.Context(), OpSwap, SwapRequest{"cong", "cdg"}, &swap); err != nil || swap.To != "cdg" {
+	if err := c.Call(t.Context(), OpSwap, SwapRequest{Kind: "cong", Name: "cdg"}, &swap); err != nil || swap.To != "cdg" {
 		t.Errorf("swap: %+v, %v", swap, err)
 	}
 	for _, tt := range []struct {
@@ -149,9 +149,10 @@ func TestCalls(t *testing.T) {
 		code string
 		text string
 	}{
-		{OpSwap, SwapRequest{"cong", "bad"}, CodeRefused, "wrong checksum"},
-		{OpSwap, SwapRequest{"kong", "bbr"}, CodeBadRequest, "unknown module kind"},
-		{OpSwap, SwapRequest{"cong", ""}, CodeBadRequest, "missing"},
+		{OpSwap, SwapRequest{Kind: "cong", Name: "bad"}, CodeRefused, "wrong checksum"},
+		{OpSwap, SwapRequest{Kind: "kong", Name: "bbr"}, CodeBadRequest, "unknown module kind"},
+		{OpSwap, SwapRequest{Kind: "cong", Name: ""}, CodeBadRequest, "missing"},
+		{OpSwap, SwapRequest{Kind: "cong", Name: "cdg", Percent: 101}, CodeBadRequest, "101 is no percentage"},
 		{OpFilter, FilterRequest{Load: true, Reload: true}, CodeBadRequest, "exclude"},
 		{OpFilter, FilterRequest{Text: "x"}, CodeBadRequest, "nothing to load"},
 		{OpModules, nil, CodeInternal, "no modules"},

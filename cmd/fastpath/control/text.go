@@ -230,7 +230,7 @@ func dash(s string) string {
 
 // WriteModules writes the table of `ctl modules`.
 func WriteModules(w io.Writer, r *ModulesReply) error {
-	rows := [][]string{{"KIND", "NAME", "VERSION", "PLACEMENT", "STATE", "PID", "FLOWS", "RESTARTS", "LATE", "FALLBACK", "SHA256"}}
+	rows := [][]string{{"KIND", "NAME", "VERSION", "PLACEMENT", "STATE", "PID", "FLOWS", "RESTARTS", "LATE", "FALLBACK", "FOR", "SHA256"}}
 	for i := range r.Modules {
 		m := &r.Modules[i]
 		pid, sum := "-", "-"
@@ -245,16 +245,9 @@ func WriteModules(w io.Writer, r *ModulesReply) error {
 			state += fmt.Sprintf(" (restart in %v)", time.Duration(m.NextRestartInNS).Round(time.Millisecond))
 		}
 		rows = append(rows, []string{m.Kind, m.Name, dash(m.Version), m.Placement, state, pid, strconv.Itoa(m.Flows),
-			strconv.Itoa(m.Restarts), strconv.FormatUint(m.LateCount, 10), dash(m.Fallback), sum})
+			strconv.Itoa(m.Restarts), strconv.FormatUint(m.LateCount, 10), dash(m.Fallback), dash(strings.Join(m.For, "; ")), sum})
 	}
 	return table(w, rows)
-}
-
-// WriteSwap writes the result of `ctl swap`.
-func WriteSwap(w io.Writer, r *SwapReply) error {
-	_, err := fmt.Fprintf(w, "%s: %s → %s, %d flows on %d workers, gap %v, took %v\n", r.Kind, r.From, r.To, r.Flows, r.Workers,
-		time.Duration(r.GapNS), time.Duration(r.TookNS))
-	return err
 }
 
 // WriteEvent writes one event as a line.

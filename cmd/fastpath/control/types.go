@@ -1,12 +1,10 @@
 package control
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 
 	"github.com/fastpath-tcp/fastpath/cmd/fastpath/capture"
-	"github.com/fastpath-tcp/fastpath/plugins"
 )
 
 // Info is the answer to OpInfo.
@@ -37,6 +35,7 @@ type ModulesReply struct {
 // States of a Module.
 const (
 	ModuleActive   = "active"   // serves new flows
+	ModuleChosen   = "chosen"   // serves a part of the flows: see Module.For
 	ModuleStandby  = "standby"  // ready, chosen by nobody
 	ModuleFallback = "fallback" // serves the flows of another module that is late or dead
 	ModuleStarting = "starting"
@@ -47,25 +46,26 @@ const (
 
 // Module is one module of the daemon.
 type Module struct {
-	Kind            string  `json:"kind"` // "rtx", "pace", "cong"
-	Name            string  `json:"name"`
-	Version         string  `json:"version"`
-	Placement       string  `json:"placement"` // "builtin" or "process"
-	State           string  `json:"state"`
-	PID             int     `json:"pid"`   // 0: builtin, or no process runs
-	Flows           int     `json:"flows"` // that it serves now
-	Restarts        int     `json:"restarts"`
-	Path            string  `json:"path"`   // of its binary; empty for the daemon's own
-	SHA256          string  `json:"sha256"` // of its binary; empty for builtin
-	Fallback        string  `json:"fallback"`
-	LateCount       uint64  `json:"late_count"`         // times that its flows went to the fallback because it was late
-	Events          uint64  `json:"events"`             // records to it
-	Commands        uint64  `json:"commands"`           // records from it that were accepted
-	BadCommands     uint64  `json:"bad_commands"`       // records from it that were refused
-	Resumes         uint64  `json:"resumes"`            // flows handed to it while alive
-	NextRestartInNS int64   `json:"next_restart_in_ns"` // with state dead
-	LastError       string  `json:"last_error"`
-	Params          []Param `json:"params"`
+	Kind            string   `json:"kind"` // "rtx", "pace", "cong"
+	Name            string   `json:"name"`
+	Version         string   `json:"version"`
+	Placement       string   `json:"placement"` // "builtin" or "process"
+	State           string   `json:"state"`
+	PID             int      `json:"pid"`   // 0: builtin, or no process runs
+	Flows           int      `json:"flows"` // that it serves now
+	Restarts        int      `json:"restarts"`
+	Path            string   `json:"path"`   // of its binary; empty for the daemon's own
+	SHA256          string   `json:"sha256"` // of its binary; empty for builtin
+	Fallback        string   `json:"fallback"`
+	LateCount       uint64   `json:"late_count"`         // times that its flows went to the fallback because it was late
+	Events          uint64   `json:"events"`             // records to it
+	Commands        uint64   `json:"commands"`           // records from it that were accepted
+	BadCommands     uint64   `json:"bad_commands"`       // records from it that were refused
+	Resumes         uint64   `json:"resumes"`            // flows handed to it while alive
+	NextRestartInNS int64    `json:"next_restart_in_ns"` // with state dead
+	LastError       string   `json:"last_error"`
+	For             []string `json:"for"` // selections of flows that it was swapped in for, besides all others if it is active
+	Params          []Param  `json:"params"`
 }
 
 // Param is a parameter of a module: its documentation, and its value now.
@@ -76,35 +76,6 @@ type Param struct {
 	Default string `json:"default"`
 	Value   string `json:"value"`
 	Doc     string `json:"doc"`
-}
-
-// SwapRequest are the arguments of OpSwap: all flows of a kind go to the module of the given name.
-type SwapRequest struct {
-	Kind string `json:"kind"`
-	Name string `json:"name"`
-}
-
-func (r *SwapRequest) check() error {
-	if _, err := plugins.ParseKind(r.Kind); err != nil {
-		return err
-	}
-	if r.Name == "" {
-		return errors.New("the name of the module is missing")
-	}
-	return nil
-}
-
-// SwapReply is the answer to OpSwap, once every worker has changed over.
-type SwapReply struct {
-	Kind    string `json:"kind"`
-	From    string `json:"from"`
-	To      string `json:"to"`
-	Flows   int    `json:"flows"`
-	Workers int    `json:"workers"`
-	// GapNS is the longest time, over all workers, from the change of owner to the new module's first answer for a flow that was
-	// handed over, in whole turns of the worker; meanwhile the flows keep their last window and rate. 0 if there was no flow.
-	GapNS  int64 `json:"gap_ns"`
-	TookNS int64 `json:"took_ns"` // from request until every worker has changed over, the start of a new process included
 }
 
 // EventsRequest are the arguments of OpEvents.

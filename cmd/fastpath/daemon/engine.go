@@ -72,9 +72,9 @@ func (e *engine) Attach(k plugins.Kind, name string, perWorker []any) (int, erro
 }
 
 // Use implements host.Engine.
-func (e *engine) Use(k plugins.Kind, index int, newOnly bool) (r plugins.SwapReport, err error) {
+func (e *engine) Use(k plugins.Kind, index int, sel plugins.Selection) (r plugins.SwapReport, err error) {
 	err = e.each(k, index, func(s *stack.Stack, i int) error {
-		one, err := s.Use(k, i, newOnly)
+		one, err := s.Use(k, i, sel)
 		r.Flows += one.Flows
 		r.Gap = max(r.Gap, one.Gap)
 		return err
@@ -85,6 +85,38 @@ func (e *engine) Use(k plugins.Kind, index int, newOnly bool) (r plugins.SwapRep
 		e.mu.Unlock()
 	}
 	return r, err
+}
+
+// Count implements host.Engine.
+func (e *engine) Count(k plugins.Kind, index int, sel plugins.Selection) (n int) {
+	if index < 0 {
+		for _, s := range e.stacks {
+			n += s.Count(k, -1, sel)
+		}
+		return n
+	}
+	_ = e.each(k, index, func(s *stack.Stack, i int) error { // an index that is gone moves nothing
+		n += s.Count(k, i, sel)
+		return nil
+	})
+	return n
+}
+
+// Replace implements host.Engine.
+func (e *engine) Replace(k plugins.Kind, index int, perWorker []any) (flows int, err error) {
+	if perWorker != nil && len(perWorker) != e.workers {
+		return 0, fmt.Errorf("%d instances of a module for %d workers", len(perWorker), e.workers)
+	}
+	err = e.each(k, index, func(s *stack.Stack, i int) error {
+		var mine []any
+		if perWorker != nil {
+			mine, perWorker = perWorker[:s.Workers()], perWorker[s.Workers():]
+		}
+		n, err := s.Replace(k, i, mine)
+		flows += n
+		return err
+	})
+	return flows, err
 }
 
 // Detach implements host.Engine.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/fastpath-tcp/fastpath/cmd/fastpath/apps"
 	"github.com/fastpath-tcp/fastpath/cmd/fastpath/control"
+	"github.com/fastpath-tcp/fastpath/plugins"
 )
 
 // startMetrics serves Prometheus metrics on the kernel's network, if they are configured.
@@ -76,6 +77,12 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 	}
 	for i := range s.Workers {
 		workerMetrics(out, &s.Workers[i])
+	}
+	for k := range plugins.NumKinds {
+		swaps, flows := c.d.names.swapCounts(k)
+		l := labels{{"kind", k.String()}}
+		counter(out, "module_swaps_total", float64(swaps), l)
+		counter(out, "module_swapped_flows_total", float64(flows), l)
 	}
 	if m, err := c.d.Modules(context.Background()); err == nil {
 		for i := range m.Modules {

@@ -65,10 +65,11 @@ func (d *Daemon) spec(k plugins.Kind, name string, b *conf.Binary) host.Spec {
 
 // moduleNames is what the manager's events say about modules beyond its list.
 type moduleNames struct {
-	mu     sync.Mutex
-	active [plugins.NumKinds]string
-	late   map[string]uint64 // times that "kind/name" was late
-	dead   map[string]bool   // "kind/name" has died and not been started again
+	mu             sync.Mutex
+	active         [plugins.NumKinds]string
+	swaps, swapped [plugins.NumKinds]uint64 // times that flows were swapped, and how many
+	late           map[string]uint64        // times that "kind/name" was late
+	dead           map[string]bool          // "kind/name" has died and not been started again
 }
 
 func (n *moduleNames) current(k plugins.Kind) string {
@@ -81,6 +82,13 @@ func (n *moduleNames) lates(k plugins.Kind, name string) uint64 {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.late[k.String()+"/"+name]
+}
+
+// swapCounts are how often flows of a kind were swapped, and how many they were together.
+func (n *moduleNames) swapCounts(k plugins.Kind) (swaps, flows uint64) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.swaps[k], n.swapped[k]
 }
 
 // moduleEvent passes on an event of the manager. It is called with the manager's lock held.
@@ -98,7 +106,11 @@ func (d *Daemon) moduleEvent(e host.Event) {
 	moved := append(slices.Clone(fields), "flows", e.Flows, "took_ns", int64(e.Took))
 	switch e.What {
 	case host.Swapped:
-		n.active[e.Kind] = e.Name // Swap makes the event, when it knows the gap
+		if e.For.All() {
+			n.active[e.Kind] = e.Name // Swap makes the event, when it knows the gap
+		}
+		n.swaps[e.Kind]++
+		n.swapped[e.Kind] += uint64(e.Flows)
 	case host.WentLate:
 		n.late[id]++
 		d.events.add(control.EventLate, id+" is late, its flows are with the fallback", fields...)
@@ -165,7 +177,10 @@ func (d *Daemon) module(s *host.Status, fallback string) control.Module {
 		Kind: s.Kind.String(), Name: s.Name, Version: s.Version, Placement: s.Placement.String(), State: moduleState(s), PID: s.PID,
 		Flows: max(s.Flows, 0), Restarts: s.Restarts, SHA256: s.SHA256, Fallback: fallback, LateCount: d.names.lates(s.Kind, s.Name),
 		Events: s.Stats.Events, Commands: s.Stats.Commands, BadCommands: s.Stats.Stale, LastError: s.Trouble, Params: []control.Param{},
-		Resumes: s.Resumes, NextRestartInNS: int64(s.RestartIn),
+		Resumes: s.Resumes, NextRestartInNS: int64(s.RestartIn), For: []string{},
+	}
+	for _, sel := range s.For {
+		m.For = append(m.For, sel.String())
 	}
 	if s.Role == "fallback" {
 		m.Fallback, m.LateCount = "", 0
@@ -214,6 +229,8 @@ func moduleState(s *host.Status) string {
 		return control.ModuleLate
 	case s.Role == "active":
 		return control.ModuleActive
+	case s.Role == "chosen":
+		return control.ModuleChosen
 	case s.Role == "fallback" && s.Flows > 0:
 		return control.ModuleFallback
 	}
@@ -231,15 +248,26 @@ func (d *Daemon) Swap(ctx context.Context, r control.SwapRequest) (*control.Swap
 		return nil, control.Refuse("%v", err)
 	}
 	from := d.names.current(k)
-	rep, err := d.modules.Swap(ctx, k, r.Name, false)
+	sel := r.Selection()
+	reply := &control.SwapReply{Kind: r.Kind, From: from, To: r.Name, For: sel.String(), DryRun: r.DryRun, Workers: d.engine.Workers()}
+	if r.DryRun {
+		if reply.Flows, err = d.modules.Count(k, r.Name, sel); err != nil {
+			return nil, control.Refuse("%v", err)
+		}
+		return reply, nil
+	}
+	rep, err := d.modules.Swap(ctx, k, r.Name, sel)
 	if err != nil {
 		return nil, control.Refuse("%v", err)
 	}
-	reply := &control.SwapReply{Kind: r.Kind, From: from, To: r.Name, Flows: rep.Flows, Workers: d.engine.Workers(), TookNS: int64(time.Since(began))}
+	reply.Flows, reply.TookNS = rep.Flows, int64(time.Since(began))
 	if rep.Flows > 0 {
 		reply.GapNS = int64(max(d.engine.swapGap(k, d.engine.current(k), answerLimit), rep.Gap))
 	}
-	d.events.add(control.EventSwap, k.String()+"/"+r.Name+" serves "+plural(rep.Flows, "flow")+", was "+from,
-		"kind", k, "module", r.Name, "from", from, "flows", rep.Flows, "gap_ns", reply.GapNS, "took_ns", reply.TookNS)
+	message := k.String() + "/" + r.Name + " serves " + plural(rep.Flows, "flow") + ", was " + from
+	if sel != (plugins.Selection{}) {
+		message = k.String() + "/" + r.Name + " serves " + sel.String() + ", " + strconv.Itoa(rep.Flows) + " of them at once"
+	}
+	d.events.add(control.EventSwap, message, "for", reply.For, "kind", k, "module", r.Name, "from", from, "flows", rep.Flows, "gap_ns", reply.GapNS, "took_ns", reply.TookNS)
 	return reply, nil
 }

@@ -1,0 +1,73 @@
+package control
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"time"
+
+	"github.com/fastpath-tcp/fastpath/plugins"
+)
+
+// SwapRequest are the arguments of OpSwap: flows of a kind go to the module of the given name. Without a selection they are all flows,
+// present and new.
+type SwapRequest struct {
+	Kind      string       `json:"kind"`
+	Name      string       `json:"name"`
+	NewOnly   bool         `json:"new_only,omitempty"` // flows that open from now on, no present ones
+	Percent   int          `json:"percent,omitempty"`  // so many of a hundred, chosen by a hash of addresses and ports; 0: all
+	Local     netip.Prefix `json:"local,omitzero"`
+	LocalPort uint16       `json:"local_port,omitempty"`
+	Peer      netip.Prefix `json:"peer,omitzero"`
+	PeerPort  uint16       `json:"peer_port,omitempty"`
+	DryRun    bool         `json:"dry_run,omitempty"` // change nothing, only count
+}
+
+// Selection is which flows the request is for.
+func (r *SwapRequest) Selection() plugins.Selection {
+	s := plugins.Selection{NewOnly: r.NewOnly, Percent: r.Percent, LocalPort: r.LocalPort, PeerPort: r.PeerPort}
+	if r.Local.IsValid() {
+		s.Local = r.Local.Masked()
+	}
+	if r.Peer.IsValid() {
+		s.Peer = r.Peer.Masked()
+	}
+	return s
+}
+
+func (r *SwapRequest) check() error {
+	if _, err := plugins.ParseKind(r.Kind); err != nil {
+		return err
+	}
+	if r.Name == "" {
+		return errors.New("the name of the module is missing")
+	}
+	return r.Selection().Check()
+}
+
+// SwapReply is the answer to OpSwap, once every worker has changed over.
+type SwapReply struct {
+	Kind    string `json:"kind"`
+	From    string `json:"from"` // the module that served new flows before
+	To      string `json:"to"`
+	For     string `json:"for"`     // the selection, in words
+	DryRun  bool   `json:"dry_run"` // nothing has changed: Flows would
+	Flows   int    `json:"flows"`   // that changed owner
+	Workers int    `json:"workers"`
+	// GapNS is the longest time, over all workers, from the change of owner to the new module's first answer for a flow that was
+	// handed over, in whole turns of the worker; meanwhile the flows keep their last window and rate. 0 if there was no flow.
+	GapNS  int64 `json:"gap_ns"`
+	TookNS int64 `json:"took_ns"` // from request until every worker has changed over, the start of a new process included
+}
+
+// WriteSwap writes the result of `ctl swap`.
+func WriteSwap(w io.Writer, r *SwapReply) error {
+	if r.DryRun {
+		_, err := fmt.Fprintf(w, "%s: %s → %s for %s would move %d flows on %d workers; nothing has changed\n", r.Kind, r.From, r.To, r.For, r.Flows, r.Workers)
+		return err
+	}
+	_, err := fmt.Fprintf(w, "%s: %s → %s for %s, %d flows on %d workers, gap %v, took %v\n", r.Kind, r.From, r.To, r.For, r.Flows, r.Workers,
+		time.Duration(r.GapNS), time.Duration(r.TookNS))
+	return err
+}
