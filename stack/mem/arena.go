@@ -74,11 +74,11 @@ const quotaUnit = 64 << 10
 // class is one size class of an arena.
 type class struct {
 	mu       sync.Mutex
-	list     slab   // ring of slabs with free chunks: nearly full ones first, an empty one last
+	list     slab   // ring of slabs with free chunks: nearly full ones first, empty ones last
 	cold     *slab  // emptied ones whose pages went back to the system
 	quota    int64  // bytes charged to the budget and not in use
 	used     int    // chunks out
-	empty    bool   // the list's last slab has no chunk out
+	empty    int    // slabs at the list's end that have no chunk out
 	hot      int    // slabs that may have pages
 	returned uint64 // slabs whose pages were given back, ever
 	_        [40]byte
@@ -137,7 +137,7 @@ func (a *Arena) Get(c Class) *Chunk {
 		}
 	}
 	if s.used == 0 {
-		k.empty = false
+		k.empty--
 	}
 	ch := s.free
 	s.free = ch.free
@@ -184,23 +184,45 @@ func (a *Arena) Put(ch *Chunk) {
 		surplus = quotaUnit
 		k.quota -= surplus
 	}
-	var idle *slab
+	var idle [2]*slab
 	if s.used == 0 {
 		s.unlink()
-		if k.empty {
-			idle = s
-		} else {
-			s.linkAfter(k.list.prev)
-			k.empty = true
+		s.linkAfter(k.list.prev)
+		k.empty++
+		for i := range idle {
+			idle[i] = k.takeSpare()
 		}
 	}
 	k.mu.Unlock()
 	if surplus != 0 {
 		a.budget.Sub(surplus)
 	}
-	if idle != nil {
-		a.retire(k, idle)
+	for _, s := range idle {
+		if s != nil {
+			a.retire(k, s)
+		}
 	}
+}
+
+// maxEmpty is how many empty slabs a class keeps at the most.
+const maxEmpty = 8
+
+// takeSpare takes out an empty slab that is one too many, or returns nil. As many are kept as are in use, so that use that goes up and down
+// does not give pages back and fault them in again all the time; when the last one in use runs empty, one is left.
+func (k *class) takeSpare() *slab {
+	if k.empty <= min(max(k.hot/2, 1), maxEmpty) {
+		return nil
+	}
+	k.hot--
+	return k.takeEmpty()
+}
+
+// takeEmpty takes an empty slab out of the list.
+func (k *class) takeEmpty() *slab {
+	s := k.list.prev
+	s.unlink()
+	k.empty--
+	return s
 }
 
 // addSlab takes a cold slab or maps one, and links it; the class is locked. It returns nil if the system refuses.
@@ -223,8 +245,9 @@ func (a *Arena) addSlab(c Class) *slab {
 			s.free = ch
 		}
 	}
-	s.linkAfter(&k.list)
+	s.linkAfter(&k.list) // the list is empty
 	k.hot++
+	k.empty++
 	a.budget.AddMapped(int64(len(s.mem)))
 	return s
 }
@@ -235,21 +258,20 @@ func (a *Arena) retire(k *class, s *slab) {
 	a.budget.AddMapped(-int64(len(s.mem)))
 	k.mu.Lock()
 	s.next, k.cold = k.cold, s
-	k.hot--
 	k.returned++
 	k.mu.Unlock()
 }
 
-// Trim gives back what the arena keeps for the next burst: one empty slab per class, and unused quota. For idle times.
+// Trim gives back what the arena keeps for the next burst: empty slabs, and unused quota. For idle times.
 func (a *Arena) Trim() {
 	for i := range a.classes {
 		k := &a.classes[i]
 		k.mu.Lock()
 		var idle *slab
-		if k.empty {
-			idle = k.list.prev
-			idle.unlink()
-			k.empty = false
+		for k.empty > 0 {
+			s := k.takeEmpty()
+			k.hot--
+			s.next, idle = idle, s
 		}
 		quota := k.quota
 		k.quota = 0
@@ -257,8 +279,10 @@ func (a *Arena) Trim() {
 		if quota != 0 {
 			a.budget.Sub(quota)
 		}
-		if idle != nil {
+		for idle != nil {
+			next := idle.next
 			a.retire(k, idle)
+			idle = next
 		}
 	}
 }

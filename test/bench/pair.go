@@ -52,9 +52,12 @@ const spinProcs = 3
 
 const port = 80
 
+// ring is how many frames the link holds each way: as many as a virtio queue. What waits in it must fit into the caches.
+const ring = 256
+
 func newPair(o Options) (_ *pair, err error) {
 	o.setModules()
-	pa, pb, err := memlink.New(memlink.Config{})
+	pa, pb, err := memlink.New(memlink.Config{Ring: ring})
 	if err != nil {
 		return nil, err
 	}

@@ -58,7 +58,7 @@ func once(name string, o Options) (run report.Run, err error) {
 
 // params are what was asked for, as the report shows it.
 func params(name string, o Options) map[string]string {
-	p := map[string]string{"mtu": "1500", "poll": "adaptive"}
+	p := map[string]string{"mtu": "1500", "poll": "adaptive", "ring": strconv.Itoa(ring)}
 	if o.Spin {
 		p["poll"] = "spin"
 	}
