@@ -5,7 +5,7 @@ TAGS  = $$(pkg-config --exists libdpdk 2>/dev/null && echo '-tags=dpdk')
 BIN   = bin/fastpath
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build demo test test-script test-e2e test-scale test-race bench lint fuzz clean
+.PHONY: help deps build demo test test-script test-e2e test-scale chaos test-race bench lint fuzz clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -35,6 +35,9 @@ test-script: ## the packet scripts of test/script/testdata; SCRIPTS="FILE..." ru
 
 test-scale: ## 100 000 connections, opened, idle and closed
 	$(GO) test -timeout 14m -v -run TestScale ./test/attack -full
+
+chaos: ## modules swapped, killed, stopped, hung, corrupted under traffic, for CHAOS_TIME (default 1h)
+	$(GO) test -timeout 0 -v ./test/chaos -duration $${CHAOS_TIME:-1h}
 
 test-race: build ## unit tests under the race detector
 	$(GO) test -race -timeout 30m ./plugins/... ./cong/... ./pmd/... ./stack/... ./conf/... ./cmd/...

@@ -1,0 +1,92 @@
+package chaos
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/signal"
+	"sync/atomic"
+	"testing"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/fastpath-tcp/fastpath/plugins"
+	"github.com/fastpath-tcp/fastpath/plugins/builtin"
+	"github.com/fastpath-tcp/fastpath/plugins/sdk"
+)
+
+// Signals that make a module of this binary misbehave.
+const (
+	sigHang    = unix.SIGUSR1 // never returns from Poll
+	sigCorrupt = unix.SIGUSR2 // answers noise
+)
+
+var hang, corrupt atomic.Bool
+
+// The test binary is its own module binary, as the daemon's is.
+func TestMain(m *testing.M) {
+	if len(os.Args) == 4 && os.Args[1] == "plugin" {
+		serve(os.Args[2], os.Args[3])
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+func serve(kind, name string) {
+	k, err := plugins.ParseKind(kind)
+	e, ok := builtin.Find(k, name)
+	if err != nil || !ok {
+		fmt.Fprintln(os.Stderr, kind, name, "is not built in")
+		os.Exit(1)
+	}
+	c := make(chan os.Signal, 1)
+	signal.Notify(c, sigHang, sigCorrupt)
+	go func() {
+		for s := range c {
+			if s == sigHang {
+				hang.Store(true)
+			} else {
+				corrupt.Store(true)
+			}
+		}
+	}()
+	m := sdk.Module{Info: e.Info}
+	switch k {
+	case plugins.Rtx:
+		m.Rtx = wrap(e.Rtx)
+	case plugins.Pace:
+		m.Pace = wrap(e.Pace)
+	case plugins.Cong:
+		m.Cong = wrap(e.Cong)
+	}
+	sdk.Serve(m)
+}
+
+// sick is a module that misbehaves when it is told to.
+type sick[E, C any] struct {
+	plugins.Module[E, C]
+	rng *rand.Rand
+}
+
+func wrap[E, C any, N ~func(plugins.Params, uint64) (plugins.Module[E, C], error)](make N) func(plugins.Params, uint64) (plugins.Module[E, C], error) {
+	return func(p plugins.Params, seed uint64) (plugins.Module[E, C], error) {
+		m, err := make(p, seed)
+		return &sick[E, C]{m, rand.New(rand.NewPCG(seed, 1))}, err
+	}
+}
+
+func (s *sick[E, C]) Poll(now plugins.Time, in []E, out []C) int {
+	if hang.Load() {
+		select {}
+	}
+	n := s.Module.Poll(now, in, out)
+	if corrupt.Load() && len(in) > 0 && len(out) > 0 {
+		n = max(n, 1)
+		noise := unsafe.Slice((*byte)(unsafe.Pointer(&out[0])), unsafe.Sizeof(out[0]))
+		for i := range noise {
+			noise[i] = byte(s.rng.Uint32())
+		}
+	}
+	return n
+}
