@@ -19,7 +19,7 @@ func BenchmarkRoundTrip(b *testing.B) {
 			cfg := testConfig(b, e, testSpec(b, "good"))
 			cfg.Spin = spin
 			startManager(b, cfg)
-			r := e.remote()
+			r := e.remote(plugins.Cong).(cong.Module)
 			out := make([]cong.Decision, 4)
 			took := make([]time.Duration, b.N)
 			b.ResetTimer()

@@ -334,6 +334,7 @@ func (e *fakeEngine) answers() (n int) {
 type idleEngine struct {
 	mu   sync.Mutex
 	mods [plugins.NumKinds][]any // per index, that of worker 0
+	seed uint64
 }
 
 func (e *idleEngine) Workers() int { return 1 }
@@ -353,13 +354,13 @@ func (e *idleEngine) Replace(plugins.Kind, int, []any) (int, error)  { return 0,
 func (e *idleEngine) Detach(plugins.Kind, int) error                 { return nil }
 func (e *idleEngine) SetFallback(plugins.Kind, int) error            { return nil }
 
-// remote returns the congestion control that lives in a process.
-func (e *idleEngine) remote() cong.Module {
+// remote returns the module of kind k that lives in a process.
+func (e *idleEngine) remote(k plugins.Kind) any {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for _, m := range e.mods[plugins.Cong] {
+	for _, m := range e.mods[k] {
 		if _, ok := m.(plugins.Remote); ok {
-			return m.(cong.Module)
+			return m
 		}
 	}
 	return nil

@@ -13,43 +13,62 @@ import (
 	"github.com/fastpath-tcp/fastpath/plugins"
 	"github.com/fastpath-tcp/fastpath/plugins/builtin"
 	"github.com/fastpath-tcp/fastpath/plugins/internal/link"
+	"github.com/fastpath-tcp/fastpath/plugins/pace"
+	"github.com/fastpath-tcp/fastpath/plugins/plugtest"
+	"github.com/fastpath-tcp/fastpath/plugins/rtx"
 )
 
-// Every congestion control of the list gives the same decisions linked in and behind rings, in lockstep.
+// Every module of the list says the same linked in and behind rings, in lockstep.
 func TestLockstep(t *testing.T) {
-	for _, name := range builtin.Names(plugins.Cong) {
-		t.Run(name, func(t *testing.T) {
-			e, _ := builtin.Find(plugins.Cong, name)
-			linked, err := e.Cong(nil, 42)
-			if err != nil {
-				t.Fatal(err)
-			}
-			behind, err := e.Cong(nil, 42)
-			if err != nil {
-				t.Fatal(err)
-			}
-			seg := link.NewSegment[cong.Sample, cong.Decision](256, 256)
-			lane, err := link.NewLane(behind, seg, true)
-			if err != nil {
-				t.Fatal(err)
-			}
-			r, err := newRemote(&congSchema, seg, &seg.Host.Bell, Guard{}, true, make(chan struct{}, 1))
-			if err != nil {
-				t.Fatal(err)
-			}
-			var stop atomic.Bool
-			var wg sync.WaitGroup
-			wg.Go(func() { link.Loop([]link.Lane{lane}, &seg.Host.Bell, 0, &stop) })
-			defer wg.Wait()
-			defer seg.Host.Bell.Ring()
-			defer stop.Store(true)
-			total := sameDecisions(t, linked, r)
-			if total < 1000 {
-				t.Fatalf("only %d decisions were compared", total)
+	for _, e := range builtin.All() {
+		t.Run(e.Info.Kind.String()+" "+e.Info.Name, func(t *testing.T) {
+			switch e.Info.Kind {
+			case plugins.Rtx:
+				plugtest.RtxLockstep(t, e.Rtx, behindRings(t, &rtxSchema, e.Rtx))
+			case plugins.Pace:
+				plugtest.PaceLockstep(t, e.Pace, behindRings(t, &paceSchema, e.Pace))
+			case plugins.Cong:
+				linked, err := e.Cong(nil, 42)
+				if err != nil {
+					t.Fatal(err)
+				}
+				behind, err := behindRings(t, &congSchema, e.Cong)(nil, 42)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if total := sameDecisions(t, linked, behind); total < 1000 {
+					t.Fatalf("only %d decisions were compared", total)
+				}
 			}
 		})
 	}
 }
+
+// behindRings returns a maker of modules that run in a loop of their own, behind rings.
+func behindRings[E, C any](t *testing.T, sch *schema[E, C], make plugins.New[E, C]) plugins.New[E, C] {
+	return func(p plugins.Params, seed uint64) (plugins.Module[E, C], error) {
+		m, err := make(p, seed)
+		if err != nil {
+			return nil, err
+		}
+		seg := link.NewSegment[E, C](4096, 4096)
+		lane, err := link.NewLane(m, seg, true)
+		if err != nil {
+			return nil, err
+		}
+		var stop atomic.Bool
+		var wg sync.WaitGroup
+		wg.Go(func() { link.Loop([]link.Lane{lane}, &seg.Host.Bell, 0, &stop) })
+		t.Cleanup(func() {
+			stop.Store(true)
+			seg.Host.Bell.Ring()
+			wg.Wait()
+		})
+		return newRemote(sch, seg, &seg.Host.Bell, Guard{}, true, newNotify())
+	}
+}
+
+func newNotify() chan struct{} { return make(chan struct{}, 1) }
 
 // sameDecisions drives both modules with one random history and compares what they say, turn by turn.
 func sameDecisions(t *testing.T, a, b cong.Module) (total int) {
@@ -105,20 +124,40 @@ func sameDecisions(t *testing.T, a, b cong.Module) (total int) {
 	return total
 }
 
-// A process in lockstep gives the decisions of the same code linked in.
+// A process in lockstep says the same as the same code linked in: for each kind one, and two of congestion control.
 func TestLockstepProcess(t *testing.T) {
 	for _, name := range []string{"bbr", "cubic"} {
-		e := &idleEngine{}
-		cfg := testConfig(t, e, Spec{Kind: plugins.Cong, Name: name, Placement: Process})
-		cfg.Lockstep = true
-		m := startManager(t, cfg)
+		e := lockstepProcess(t, plugins.Cong, name)
 		entry, _ := builtin.Find(plugins.Cong, name)
-		linked, err := entry.New(nil, m.cfg.seed(plugins.Cong, 0))
+		linked, err := entry.Cong(nil, e.seed)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if total := sameDecisions(t, linked.(cong.Module), e.remote()); total < 1000 {
+		if total := sameDecisions(t, linked, e.remote(plugins.Cong).(cong.Module)); total < 1000 {
 			t.Errorf("only %d decisions were compared", total)
 		}
 	}
+	t.Run("rtx", func(t *testing.T) {
+		entry, _ := builtin.Find(plugins.Rtx, "btree")
+		plugtest.RtxLockstep(t, entry.Rtx, func(plugins.Params, uint64) (rtx.Module, error) {
+			return lockstepProcess(t, plugins.Rtx, "btree").remote(plugins.Rtx).(rtx.Module), nil
+		})
+	})
+	t.Run("pace", func(t *testing.T) {
+		entry, _ := builtin.Find(plugins.Pace, "edt")
+		plugtest.PaceLockstep(t, entry.Pace, func(plugins.Params, uint64) (pace.Module, error) {
+			return lockstepProcess(t, plugins.Pace, "edt").remote(plugins.Pace).(pace.Module), nil
+		})
+	})
+}
+
+// lockstepProcess starts a module as a process, in lockstep with the test.
+func lockstepProcess(t *testing.T, k plugins.Kind, name string) *idleEngine {
+	t.Helper()
+	e := &idleEngine{}
+	cfg := testConfig(t, e, Spec{Kind: k, Name: name, Placement: Process})
+	cfg.Lockstep = true
+	m := startManager(t, cfg)
+	e.seed = m.cfg.seed(k, 0)
+	return e
 }
