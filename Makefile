@@ -5,7 +5,7 @@ TAGS  = $$(pkg-config --exists libdpdk 2>/dev/null && echo '-tags=dpdk')
 BIN   = bin/fastpath
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build demo test test-script test-e2e test-scale chaos test-race bench lint fuzz clean
+.PHONY: help deps build demo test test-script test-e2e test-scale test-cong chaos test-race bench lint fuzz clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -32,6 +32,9 @@ test-e2e: build ## the daemon against the kernel's TCP, in every combination (ne
 
 test-script: ## the packet scripts of test/script/testdata; SCRIPTS="FILE..." runs others
 	$(GO) run ./test/script $(if $(SCRIPTS),$(SCRIPTS),--exact $$(find test/script/testdata -name '*.pkt' | sort))
+
+test-cong: ## congestion control against published and closed-form values, the long cases as well
+	$(GO) test -timeout 30m -v -run TestCong ./test/sim -full
 
 test-scale: ## 100 000 connections, opened, idle and closed
 	$(GO) test -timeout 14m -v -run TestScale ./test/attack -full
