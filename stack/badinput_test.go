@@ -110,6 +110,7 @@ func badFrames(peer, his wire.MAC) []badFrame {
 		{"IP checksum", put(syn(), 14+10, 0xde, 0xad), wire.DropIPChecksum},
 		{"first fragment", with(syn(), func(ip []byte) { ip[6] = 0x20 }), wire.DropIPFragment},
 		{"fragment that begins in the TCP header", with(syn(), func(ip []byte) { ip[6], ip[7] = 0, 1 }), wire.DropIPFragment},
+		// RFC 9293, MUST-63 and MUST-57.
 		{"source multicast", with(syn(), ipAddr(12, "224.0.0.1")), wire.DropIPSource},
 		{"source broadcast", with(syn(), ipAddr(12, "255.255.255.255")), wire.DropIPSource},
 		{"source directed broadcast", with(syn(), ipAddr(12, "10.0.0.255")), wire.DropIPSource},
@@ -235,7 +236,7 @@ func ping(t *testing.T, p *tcptest.Peer) {
 	}
 }
 
-// TCP options that are malformed (RFC 9293, MUST-7): the segment counts, what stands before the bad option too, and nothing breaks.
+// TCP options that are malformed (RFC 9293, MUST-5 and MUST-7): the segment counts, what stands before the bad option too, and nothing breaks.
 func TestBadOptions(t *testing.T) {
 	for name, opts := range map[string][]byte{
 		"length 0":              {2, 0, 0, 0},

@@ -90,18 +90,18 @@ func (s *Stack) ConnectAs(local, remote netip.AddrPort, setup *tcp.Setup) (*tcp.
 	k := tcp.Tuple{Remote: wire.AddrFrom(remote.Addr()), RemotePort: remote.Port(), LocalPort: local.Port()}
 	routes := s.routes.Load()
 	if _, _, ok := routes.Lookup(k.Remote); !ok || k.Remote.IsZero() || k.Remote.IsMulticast() || routes.IsBroadcast(k.Remote) {
-		return nil, tcp.NoRoute
+		return nil, tcp.NoRoute // RFC 9293, MUST-46
 	}
 	if remote.Port() == 0 {
 		return nil, tcp.Refused // nobody can listen there
 	}
 	if local.Addr().IsValid() && !local.Addr().IsUnspecified() {
-		k.Local = wire.AddrFrom(local.Addr())
+		k.Local = wire.AddrFrom(local.Addr()) // RFC 9293, MUST-43
 		if _, ok := routes.Local(k.Local); !ok {
 			return nil, fmt.Errorf("stack: %v is no address of this stack: %w", local.Addr(), tcp.NotLocal)
 		}
 	} else if src, ok := routes.Source(k.Remote); ok {
-		k.Local = src
+		k.Local = src // RFC 9293, MUST-44
 	} else if routes.Tentative(k.Remote) {
 		return nil, ErrTentative
 	} else {

@@ -1,5 +1,5 @@
-// Package reno is Reno congestion control: slow start and congestion avoidance of RFC 5681 with appropriate byte counting
-// (RFC 3465), one reduction per recovery episode (RFC 6582), by proportional rate reduction in the engine (RFC 9937).
+// Package reno is Reno congestion control: slow start and congestion avoidance (RFC 9293, MUST-19) of RFC 5681 with appropriate byte
+// counting (RFC 3465), one reduction per recovery episode (RFC 6582), by proportional rate reduction in the engine (RFC 9937).
 package reno
 
 import (

@@ -14,7 +14,7 @@ type ackState struct {
 	delivered uint32
 
 	advanced, sacked, dup bool
-	dsack, dsackProbe     bool
+	dsack, dsackProbe     bool // RFC 3708
 	retransAcked          bool // SND.UNA passed a segment that was sent again
 	origAcked             bool // what was sent once, before the last timeout, is now acknowledged
 	reordered             bool

@@ -22,7 +22,7 @@ func (m *module) plausible(a *ackState, g *segment) bool {
 func (m *module) roundTrip(f *flow, b *batch, a *ackState) {
 	rtt, latest := int64(-1), int64(-1)
 	delayed := false
-	if a.hasAck && !a.retransAcked { // Karn's rule
+	if a.hasAck && !a.retransAcked { // Karn's rule (RFC 9293, MUST-18)
 		rtt, latest = int64(a.now-a.firstAck), int64(a.now-a.lastAck)
 		// A lone packet smaller than the MSS, all that was in flight: its receiver had reason to wait (Linux FLAG_ACK_MAYBE_DELAYED).
 		s := &a.sample

@@ -235,7 +235,7 @@ func (m *module) undo(f *flow, b *batch, a *ackState) {
 	b.lostCmd = 0
 }
 
-// timeout handles the retransmission timeout (RFC 6298, 5.4 to 5.6; Linux tcp_enter_loss).
+// timeout handles the retransmission timeout (RFC 6298, 5.4 to 5.6; Linux tcp_enter_loss). It doubles each time (RFC 9293, MUST-19).
 func (m *module) timeout(f *flow, b *batch, now plugins.Time) {
 	fresh := f.ca < CARecovery || !seq.After(f.highSeq, f.una) || f.ca == CALoss && f.timeouts == 0
 	frto := m.cfg.frto && (f.ca < CARecovery || f.timeouts > 0)

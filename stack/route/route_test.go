@@ -74,6 +74,7 @@ func TestLocalAndBroadcast(t *testing.T) {
 	}
 }
 
+// Who names no address gets one (RFC 9293, MUST-44).
 func TestSource(t *testing.T) {
 	tab := table(t)
 	for dst, want := range map[string]string{

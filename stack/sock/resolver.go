@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 )
 
-// NewResolver makes a resolver that asks name servers over d, by UDP, and by TCP where an answer does not fit. Each attempt takes the next
+// NewResolver makes a resolver that asks name servers over d, by UDP, and by TCP where an answer does not fit (RFC 1035, 4.2). Each attempt takes the next
 // server. It is Go's own resolver: the host's configuration (the search list and number of attempts of resolv.conf, the hosts file)
 // applies, but for the servers.
 //

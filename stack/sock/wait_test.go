@@ -267,6 +267,7 @@ func TestDialErrors(t *testing.T) {
 	if _, err := d.DialContext(ctx, "tcp", "10.0.0.2:81"); !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled before: %v", err)
 	}
+	// RFC 9293, MUST-46: not to broadcast and multicast addresses.
 	for _, bad := range []string{"10.0.0.2", "host:80", "10.0.0.2:http", "[::1]:80", "10.0.0.2:0", "10.0.0.255:80", "224.0.0.1:80", "192.0.2.1:80"} {
 		if c, err := d.Dial("tcp", bad); err == nil {
 			t.Errorf("dialled %s", bad)
@@ -331,6 +332,7 @@ func TestAddrs(t *testing.T) {
 }
 
 // A dialer with a local address and port.
+// RFC 9293, MUST-43: an application may name the local address.
 func TestDialLocalAddr(t *testing.T) {
 	sa, sb := pair(t, stack.Config{Workers: make([]stack.WorkerConfig, 2)})
 	ln, err := sock.Listen(sb, "tcp", ":80")

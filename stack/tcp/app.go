@@ -89,7 +89,7 @@ type App struct {
 const (
 	OptNoDelay uint32 = 1 << iota
 	OptCork
-	OptKeepalive
+	OptKeepalive // off unless it is set (RFC 9293, MUST-24 and MUST-25)
 )
 
 // Err is why the connection ended; OK while it lives or after an orderly end.

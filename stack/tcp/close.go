@@ -90,7 +90,7 @@ func (e *Engine) peerFinished(c *Conn) {
 	}
 }
 
-// gotReset ends a connection that the peer has reset (RFC 9293, 3.10.7.4, second).
+// gotReset ends a connection that the peer has reset (RFC 9293, 3.10.7.4, second). In SYN-RECEIVED it matters who has opened it (MUST-11).
 func (e *Engine) gotReset(c *Conn) {
 	switch {
 	case c.state == SynReceived && c.listener != nil:
@@ -105,7 +105,7 @@ func (e *Engine) gotReset(c *Conn) {
 	}
 }
 
-// destroy lets go of a connection: the application finds errno, or the end of the stream.
+// destroy lets go of a connection: the application finds errno, or the end of the stream (RFC 9293, MUST-12).
 func (e *Engine) destroy(c *Conn, why Errno) {
 	if c.state == Closed {
 		return
@@ -189,7 +189,7 @@ func (e *Engine) timeWait(c *Conn) {
 	en.conn, en.tw = nil, tw
 	en.gen++
 	e.Stats.TimeWaits++
-	e.wheel.Set(c.slot, e.now.Add(e.cfg.TimeWait))
+	e.wheel.Set(c.slot, e.now.Add(e.cfg.TimeWait)) // RFC 9293, MUST-13
 	if unacked {
 		e.timeWaitAck(tw)
 	}
@@ -221,7 +221,7 @@ func (e *Engine) timeWaitSegment(tw *timeWait, k *Tuple, t *wire.TCP) {
 		}
 	}
 	if t.Flags&wire.RST != 0 {
-		if t.Seq == tw.rcvNxt && !old {
+		if t.Seq == tw.rcvNxt && !old { // others would end TIME-WAIT too soon (RFC 1337)
 			e.dropTimeWait(e.slotOf(k))
 		}
 		return

@@ -10,7 +10,7 @@ import (
 	"github.com/fastpath-tcp/fastpath/stack/tcptest"
 )
 
-// RFC 9293, 3.6, case 1: we close first.
+// RFC 9293, 3.6, case 1: we close first, and keep the connection in mind for a minute (MUST-13).
 func TestCloseFirst(t *testing.T) {
 	p, f := established(t, tcp.Config{}, "mss 1460", 10000)
 	f.Close()

@@ -76,7 +76,7 @@ type Conn struct {
 
 	// Send side. Sequence number sndUna stands for stream offset unaOff.
 	iss, sndUna, sndNxt uint32
-	sndWnd, maxSndWnd   uint32
+	sndWnd, maxSndWnd   uint32 // unsigned, 32 bits wide (RFC 9293, MUST-1)
 	sndWl1              uint32
 	sndSml              uint32 // end of the last segment sent below the MSS (Minshall)
 	mss                 uint32 // payload of a full segment

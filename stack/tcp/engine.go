@@ -28,13 +28,13 @@ type Config struct {
 	SendBuffer     int           // bytes that a connection's send buffer may grow to; default 512 MiB
 	InitialWindow  int           // segments (RFC 6928); default 10
 	DelAck         time.Duration // delayed acknowledgement; default 40 ms
-	TimeWait       time.Duration // default 60 s
+	TimeWait       time.Duration // default 60 s: twice the 30 s that Linux assumes a segment to live
 	FinWait2       time.Duration // of connections that the application has closed; default 60 s
 	SynRetries     int           // default 7: a SYN is tried for 255 s (RFC 9293, MUST-23 wants 3 minutes)
 	SynAckRetries  int           // default 5
 	OrphanTimeout  time.Duration // ... and one that the application has closed; default 102.2 s (Linux: 8 tries)
 	RetransTimeout time.Duration // without progress for this long a connection ends (RFC 9293 R2); default 924.6 s
-	KeepaliveIdle  time.Duration // default 2 h
+	KeepaliveIdle  time.Duration // default 2 h (RFC 9293, MUST-28)
 	KeepaliveEvery time.Duration // default 75 s
 	KeepaliveCount int           // default 9
 	PortLow        uint16        // source ports; default 32768..60999

@@ -42,12 +42,12 @@ func meaning(is4 bool, typ, code uint8) icmpError {
 	case is4 && typ == wire.ICMPParamProblem, !is4 && typ == wire.ICMP6ParamProblem:
 		return icmpError{BadPacket, false}
 	}
-	return icmpError{} // source quench and others change nothing (RFC 6633)
+	return icmpError{} // source quench and others change nothing (RFC 6633; RFC 9293, MUST-55)
 }
 
-// ICMPError takes an ICMP error about a packet that we sent, which q quotes. It counts only if it quotes something that is in flight
+// ICMPError takes an ICMP error about a packet that we sent, which q quotes, to the connection that it is about (RFC 9293, MUST-54). It counts only if it quotes something that is in flight
 // (RFC 5927, 4.1). Only attempts to connect are ended by it, and only by hard ones; an established connection takes all for soft (RFC
-// 5927, 5.2): what the last one said is reported if it times out (RFC 1122, 4.2.3.9).
+// 5927, 5.2; RFC 9293, MUST-56 of some of them): what the last one said is reported if it times out (RFC 1122, 4.2.3.9).
 func (e *Engine) ICMPError(q *wire.Quote, typ, code uint8) {
 	k := Tuple{Local: q.Src, Remote: q.Dst, LocalPort: q.SrcPort, RemotePort: q.DstPort}
 	s := e.find(&k)

@@ -11,7 +11,7 @@ import (
 	"github.com/fastpath-tcp/fastpath/stack/wire"
 )
 
-// RFC 1122, 4.2.3.9: what each ICMP error means for an attempt to connect (errors as Linux maps them). Hard ones end it at once, soft ones
+// RFC 1122, 4.2.3.9 and RFC 9293, MUST-54: what each ICMP error means for an attempt to connect (errors as Linux maps them). Hard ones end it at once, soft ones
 // (MUST-56) only give the reason when it ends by itself.
 func TestICMPInSynSent(t *testing.T) {
 	for _, tc := range []struct {

@@ -13,7 +13,7 @@ import (
 // segment processes a segment of an existing connection, in the order of RFC 9293, 3.10.7.3 and 3.10.7.4.
 func (e *Engine) segment(c *Conn, t *wire.TCP) {
 	c.count.SegsIn++
-	var o wire.Options
+	var o wire.Options // in any segment (RFC 9293, MUST-5)
 	if len(t.Opts) > 0 && !wire.ParseOptions(t.Opts, &o) {
 		e.Stats.BadOptions++ // what was parsed before counts
 	}
@@ -76,7 +76,7 @@ func (e *Engine) segment(c *Conn, t *wire.TCP) {
 	if !e.ack(c, t, &o) {
 		return
 	}
-	// Sixth, urgent data: delivered in line, the pointer is not used (RFC 6093). Seventh, text. Eighth, FIN.
+	// Sixth, urgent data, however much: delivered in line, the pointer is not used (RFC 6093; RFC 9293, MUST-30 and MUST-31). Seventh, text. Eighth, FIN.
 	if len(t.Payload) > 0 || t.Flags&wire.FIN != 0 {
 		e.measureRTT(c, t, &o)
 		e.text(c, t)
@@ -91,7 +91,8 @@ func (e *Engine) paws(c *Conn, o *wire.Options) bool {
 	return int32(o.TSVal-c.tsRecent) < 0 && e.now.Sub(c.tsRecentAt) < pawsFresh
 }
 
-// acceptable is the first check, of the sequence number (RFC 9293, 3.10.7.4). It trims the segment to the window.
+// acceptable is the first check, of the sequence number (RFC 9293, 3.10.7.4). It trims the segment to the window. At a closed window a
+// reset counts as ever (MUST-66).
 func (e *Engine) acceptable(c *Conn, t *wire.TCP) bool {
 	wnd := c.rcvAdv - c.rcvNxt
 	n := t.SeqLen()

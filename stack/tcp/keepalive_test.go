@@ -63,3 +63,11 @@ func TestKeepaliveReset(t *testing.T) {
 	f.WantState("")
 	f.WantReadErr(tcp.Reset)
 }
+
+// Without another setting a peer is probed after two hours (RFC 9293, MUST-28).
+func TestKeepaliveDefault(t *testing.T) {
+	_, f := established(t, tcp.Config{}, "mss 1460", 10000)
+	f.Conn.SetOption(tcp.OptKeepalive, true)
+	f.ExpectAfter(2*time.Hour, ms, ". 0:0(0) ack 1")
+	f.Send("R 1:1(0)")
+}

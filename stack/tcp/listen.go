@@ -127,7 +127,8 @@ func (l *Listener) overlaps(o *Listener) bool {
 	return l.addr == o.addr && !l.addr.IsZero()
 }
 
-// Listen registers l. It fails with PortInUse if another listener has the port and an address of l's, as in Linux.
+// Listen registers l. It fails with PortInUse if another listener has the port and an address of l's, as in Linux. Connections that have
+// the port go on, whatever their state (RFC 9293, MUST-41 and MUST-42).
 func (e *Engine) Listen(l *Listener) error {
 	for _, o := range e.listeners {
 		if o.port == l.port && (l.overlaps(o) || o.overlaps(l)) {

@@ -10,6 +10,7 @@ import (
 )
 
 // farPeer opens a connection with a round trip of 50 ms and segments of 1000 bytes.
+// farPeer has a round-trip time of 50 ms and a window above 2^15 (RFC 9293, MUST-1).
 func farPeer(t *testing.T, cfg tcp.Config, opts string) (*tcptest.Peer, *tcptest.Flow) {
 	t.Helper()
 	p := newPeer(t, cfg)

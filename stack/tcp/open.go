@@ -56,13 +56,15 @@ func (e *Engine) tsOffset(k *Tuple) uint32 {
 	return uint32(e.env.Keys.Timestamp.siphash(a, b, c, d, w))
 }
 
-// isn is the initial sequence number (RFC 6528, 3): a clock of 64 ns ticks and a keyed hash of the tuple.
+// isn is the initial sequence number (RFC 6528, 3): a clock of 64 ns ticks (RFC 9293, MUST-8) and a hash of the tuple, whose key nobody
+// else knows (MUST-9).
 func (e *Engine) isn(k *Tuple) uint32 {
 	a, b, c, d, w := k.words()
 	return uint32(e.env.Keys.ISN.siphash(a, b, c, d, w)) + uint32(e.now>>6)
 }
 
-// ourMSS is the segment size that we announce to the tuple's remote end (RFC 9293, 3.7.1).
+// ourMSS is the segment size that we announce to the tuple's remote end: what the interface takes, less both headers (RFC 9293, 3.7.1 and
+// MUST-67), whatever options there are (RFC 6691).
 func (e *Engine) ourMSS(k *Tuple) uint16 {
 	if k.Remote.Is4() {
 		return uint16(e.cfg.MTU - wire.IPv4Len - wire.TCPLen)
@@ -113,7 +115,7 @@ func (e *Engine) synWindow(k *Tuple, buf uint32, ts bool) uint16 {
 func (e *Engine) learnSYN(c *Conn, s *synInfo) {
 	c.irs, c.rcvNxt = s.irs, s.irs+1
 	c.lastAckSent = c.rcvNxt
-	c.mss = min(uint32(s.mss), uint32(e.ourMSS(&c.Tuple)))
+	c.mss = min(uint32(s.mss), uint32(e.ourMSS(&c.Tuple))) // RFC 9293, MUST-16
 	c.sackOK = s.sackOK
 	if s.wsOK {
 		c.wsOK, c.sndScale, c.rcvScale = true, s.scale, scaleFor(e.cfg.RecvBuffer)
@@ -173,7 +175,7 @@ func (e *Engine) ConnectAs(k Tuple, s *Setup) (*Conn, error) {
 	return c, nil
 }
 
-// sendHandshake sends the SYN or the SYN-ACK, if it is due.
+// sendHandshake sends the SYN or the SYN-ACK, if it is due. These have the MSS option (RFC 9293, MUST-14), and no others (MUST-65).
 func (e *Engine) sendHandshake(c *Conn) sendResult {
 	if !c.ackNow {
 		return sendDone
@@ -273,7 +275,7 @@ func (e *Engine) synSent(c *Conn, t *wire.TCP, o *wire.Options) {
 	c.rcvScale = 0
 	s := e.readSYN(&c.Tuple, t, o)
 	e.learnSYN(c, &s)
-	if !acks { // simultaneous open (RFC 9293, 3.5)
+	if !acks { // simultaneous open (RFC 9293, 3.5 and MUST-10)
 		e.gotSyn(c, t)
 		c.state = SynReceived
 		c.ackNow = true

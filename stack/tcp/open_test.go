@@ -56,7 +56,7 @@ func ourOptions(sack, ts, ws bool) string {
 	return "<" + opts + ">"
 }
 
-// RFC 9293, 3.5 and figure 6; RFC 7323, 2.2 and 3.2; RFC 2018, 2: an option is taken up only if both ends send it.
+// RFC 9293, 3.5 and figure 6 (MUST-14, MUST-65: the MSS option is in SYNs and nowhere else); RFC 7323, 2.2 and 3.2; RFC 2018, 2: an option is taken up only if both ends send it.
 func TestPassiveOpen(t *testing.T) {
 	options(func(name, opts string, sack, ts, ws bool) {
 		t.Run(name, func(t *testing.T) {
@@ -147,7 +147,7 @@ func TestOptionsOff(t *testing.T) {
 	checkOptions(t, c, false, false, false)
 }
 
-// RFC 9293, 3.5, figure 7: both ends send a SYN; each answers the other's with a SYN-ACK, and these complete the handshake.
+// RFC 9293, 3.5, figure 7 (MUST-10): both ends send a SYN; each answers the other's with a SYN-ACK, and these complete the handshake.
 func TestSimultaneousOpen(t *testing.T) {
 	p := newPeer(t, tcp.Config{})
 	f := p.Connect()
@@ -179,7 +179,7 @@ func TestSimultaneousOpenByAck(t *testing.T) {
 	f.WantState("ESTAB")
 }
 
-// RFC 9293, 3.10.7.4, second: a reset in SYN-RECEIVED of a simultaneous open refuses the connection.
+// RFC 9293, 3.10.7.4, second (MUST-11): a reset in SYN-RECEIVED of a simultaneous open refuses the connection.
 func TestSimultaneousOpenReset(t *testing.T) {
 	p := newPeer(t, tcp.Config{})
 	f := p.Connect()
@@ -193,7 +193,7 @@ func TestSimultaneousOpenReset(t *testing.T) {
 	}
 }
 
-// RFC 6298, 2.1 and 5.5: the SYN is sent again after 1, 2, 4 … seconds; RFC 9293, 3.8.3 (R2): then the attempt ends.
+// RFC 6298, 2.1 and 5.5: the SYN is sent again after 1, 2, 4 … seconds; RFC 9293, 3.8.3 (R2, MUST-23): then the attempt ends.
 func TestSynRetransmission(t *testing.T) {
 	p := newPeer(t, tcp.Config{SynRetries: 3})
 	f := p.Connect()

@@ -215,7 +215,7 @@ const (
 	heldSmall     // Nagle, or a window too small to be worth a segment
 )
 
-// nextSegment decides what new segment may leave: n payload bytes and perhaps the FIN (RFC 9293, 3.8.6.2.1).
+// nextSegment decides what new segment may leave: n payload bytes and perhaps the FIN (RFC 9293, 3.8.6.2.1 and MUST-38).
 func (e *Engine) nextSegment(c *Conn) (n uint32, fin bool, stop why) {
 	if c.finSent {
 		return 0, false, noData
@@ -228,7 +228,7 @@ func (e *Engine) nextSegment(c *Conn) (n uint32, fin bool, stop why) {
 	}
 	flight := c.sndNxt - c.sndUna
 	room := uint32(0)
-	if flight < c.sndWnd {
+	if flight < c.sndWnd { // else the peer may have taken some of it back (RFC 9293, MUST-34)
 		room = c.sndWnd - flight
 	}
 	if n > room {
@@ -248,7 +248,8 @@ func (e *Engine) nextSegment(c *Conn) (n uint32, fin bool, stop why) {
 	return n, fin, goAhead
 }
 
-// holdSmall is Nagle's algorithm with Minshall's rule: a small segment waits only while an earlier small one is unacknowledged.
+// holdSmall is Nagle's algorithm with Minshall's rule: a small segment waits only while an earlier small one is unacknowledged. The
+// application can turn it off (RFC 9293, MUST-17).
 func (e *Engine) holdSmall(c *Conn, n uint32, queued uint64) bool {
 	if uint64(n) < queued {
 		return false // limited by the window, not by the data
@@ -293,7 +294,7 @@ func (e *Engine) stopped(c *Conn, w why) {
 		e.markAppLimited(c)
 	case heldSmall:
 		if c.sndNxt == c.sndUna && c.due[timerState] == plugins.Never && c.opts.Load()&OptCork != 0 {
-			c.setTimer(timerState, e.now.Add(corkTimeout)) // a corked segment leaves after 200 ms at the latest
+			c.setTimer(timerState, e.now.Add(corkTimeout)) // a corked segment leaves after 200 ms at the latest (RFC 9293, MUST-60)
 		}
 	}
 }
@@ -334,7 +335,7 @@ func (e *Engine) sendNew(c *Conn, n uint32, fin bool, run uint32) (sent uint32) 
 	sq, off := c.sndNxt, c.off(c.sndNxt)
 	for ; sent < run; sent++ {
 		flags := wire.ACK
-		if off+uint64(n) == c.snd.Tail() && n > 0 {
+		if off+uint64(n) == c.snd.Tail() && n > 0 { // RFC 9293, MUST-61
 			flags |= wire.PSH
 		}
 		if fin {

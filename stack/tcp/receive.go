@@ -175,7 +175,7 @@ func (e *Engine) quickAckState(c *Conn, n uint32) {
 }
 
 // ackTouched publishes what arrived in this turn and decides for each connection whether to acknowledge now: once per batch,
-// however many segments it had.
+// however many segments it had (RFC 9293, MUST-59), and else within half a second (MUST-40).
 func (e *Engine) ackTouched() {
 	e.run.c = nil
 	for i, c := range e.touched {
@@ -210,7 +210,7 @@ func (e *Engine) ackTouched() {
 }
 
 // advertise moves the right edge of the window that the peer is told (RFC 9293, 3.8.6.2.2): never back, and forward only if the
-// step is worth a segment. Under memory pressure windows do not grow.
+// step is worth a segment (MUST-39). Under memory pressure windows do not grow.
 func (e *Engine) advertise(c *Conn) {
 	held := uint32(c.rcvOff - c.rcv.Head())
 	free := uint32(0)

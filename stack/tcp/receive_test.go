@@ -227,7 +227,7 @@ func TestFinAtWindowEdge(t *testing.T) {
 	f.WantReadErr(io.EOF)
 }
 
-// Urgent data is delivered in line (RFC 6093, 6).
+// Urgent data is delivered in line (RFC 6093, 6; RFC 9293, MUST-30).
 func TestUrgent(t *testing.T) {
 	_, f := established(t, tcp.Config{}, "mss 1460", 10000)
 	f.Send("PU. 1:11(10) ack 1 urg 5")

@@ -17,7 +17,7 @@ func established(t *testing.T, cfg tcp.Config, opts string, win int) (*tcptest.P
 	return p, p.Passive(l, 5000, opts, win)
 }
 
-// RFC 5961, 3.2: only a reset at RCV.NXT ends the connection; one elsewhere in the window is challenged, one outside dropped.
+// RFC 5961, 3.2: only a reset at RCV.NXT ends the connection, and the application is told (RFC 9293, MUST-12); one elsewhere in the window is challenged, one outside dropped.
 func TestReset(t *testing.T) {
 	p, f := established(t, tcp.Config{}, "mss 1460", 10000)
 	f.Send("R 70000:70000(0)")

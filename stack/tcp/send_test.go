@@ -53,7 +53,8 @@ func TestNoDelay(t *testing.T) {
 	f.Expect("P. 51:61(10) ack 1")
 }
 
-// A corked connection sends full segments only; what is left leaves when the cork is drawn, after 200 ms, or with the FIN.
+// A corked connection sends full segments only; what is left leaves when the cork is drawn, after 200 ms (RFC 9293, MUST-60), or with the
+// FIN.
 func TestCork(t *testing.T) {
 	p, f := established(t, tcp.Config{}, "mss 1000", 30000)
 	f.Conn.SetOption(tcp.OptCork|tcp.OptNoDelay, true)

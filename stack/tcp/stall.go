@@ -9,7 +9,8 @@ import (
 
 // How long a connection lasts without progress, and without an application.
 
-// stallLimit is how long c may be without progress: what the application has set (RFC 5482, 3), or R2 of RFC 9293, 3.8.3. One that
+// stallLimit is how long c may be without progress: what the application has set (RFC 5482, 3; RFC 9293, MUST-21), or R2 of
+// RFC 9293, 3.8.3. One that
 // nobody holds any more gets less.
 func (e *Engine) stallLimit(c *Conn) time.Duration {
 	d := or(c.Tuned().UserTimeout, e.cfg.RetransTimeout)

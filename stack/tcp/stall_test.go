@@ -23,7 +23,7 @@ func ended(p *tcptest.Peer, f *tcptest.Flow, within time.Duration) time.Duration
 	return f.Now().Sub(start)
 }
 
-// RFC 5482, 3 and Linux's TCP_USER_TIMEOUT: data that is not acknowledged ends the connection that long after the first timeout, be that
+// RFC 5482, 3 and Linux's TCP_USER_TIMEOUT (RFC 9293, MUST-21): data that is not acknowledged ends the connection that long after the first timeout, be that
 // sooner or later than R2, and to the moment.
 func TestUserTimeout(t *testing.T) {
 	for _, d := range []time.Duration{3 * time.Second, 40 * time.Second} {

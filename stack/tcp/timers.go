@@ -194,7 +194,8 @@ func (e *Engine) backstop(c *Conn) {
 	e.makeReady(c)
 }
 
-// armPersist starts zero-window probing (RFC 9293, 3.8.6.1): first after an RTO, then with exponential back-off.
+// armPersist starts zero-window probing (RFC 9293, 3.8.6.1 and MUST-36): first after an RTO, then with exponential back-off, whether the
+// window was closed or taken back (MUST-35).
 func (e *Engine) armPersist(c *Conn) {
 	c.setTimer(timerState, min(e.now.Add(min(c.rto()<<min(c.persists, 10), rtoMax)), max(e.stallEnd(c), e.now)))
 }
@@ -270,7 +271,7 @@ func (e *Engine) armKeepalive(c *Conn) {
 // lastHeard is when the connection was last in use, as far as keepalive goes (RFC 9293, MUST-26: data and acknowledgements).
 func (c *Conn) lastHeard() plugins.Time { return max(c.lastData, c.lastAck, c.lastSend) }
 
-// keepaliveExpired probes an idle peer (RFC 9293, 3.8.4).
+// keepaliveExpired probes an idle peer (RFC 9293, 3.8.4), several times before it counts as dead (MUST-29).
 func (e *Engine) keepaliveExpired(c *Conn) {
 	if c.opts.Load()&OptKeepalive == 0 || c.state < Established {
 		return

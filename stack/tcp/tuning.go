@@ -73,7 +73,7 @@ func (t *Tuning) maxRate() uint64 {
 	return t.MaxRate
 }
 
-// keepalive returns the connection's idle time, interval and number of probes.
+// keepalive returns the connection's idle time, interval and number of probes, which the application may set (RFC 9293, MUST-27).
 func (e *Engine) keepalive(c *Conn) (idle, every time.Duration, count int) {
 	t := c.Tuned()
 	idle, every, count = e.cfg.KeepaliveIdle, e.cfg.KeepaliveEvery, e.cfg.KeepaliveCount

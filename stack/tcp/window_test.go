@@ -137,7 +137,7 @@ func TestShrunkWindow(t *testing.T) {
 	f.Expect(". 4001:5001(1000) ack 1")
 }
 
-// The peer closes its window while data is outstanding: the head is sent again as a probe, not more.
+// The peer closes its window while data is outstanding: the head is sent again as a probe, not more (RFC 9293, MUST-35).
 func TestWindowClosesOverData(t *testing.T) {
 	p, f := established(t, tcp.Config{}, "mss 1000", 2000)
 	f.Write(2000)

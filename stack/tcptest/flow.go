@@ -281,7 +281,7 @@ func (f *Flow) irs() uint32 {
 	return 0
 }
 
-// Parse verifies a frame of the stack (lengths, checksums, addresses, MTU) and returns its segment.
+// Parse verifies a frame of the stack (lengths, checksums, addresses: RFC 9293, MUST-45; MTU) and returns its segment.
 func (p *Peer) Parse(frame []byte) (t wire.TCP, o wire.Options) {
 	p.T.Helper()
 	var pk wire.Packet

@@ -28,7 +28,7 @@ func parseIPv4(b []byte, p *Packet, csumDone bool) Drop {
 	if martian(src) {
 		return DropIPSource
 	}
-	// A TTL of 0 or 1 is no reason to drop at the destination (RFC 1122, 3.2.1.7). Options are skipped.
+	// A TTL of 0 or 1 is no reason to drop at the destination (RFC 1122, 3.2.1.7). Options are skipped (RFC 9293, MUST-50).
 	p.Family, p.TOS, p.TTL, p.Proto = IPv4, b[1], b[8], b[9]
 	p.ID = uint32(binary.BigEndian.Uint16(b[4:]))
 	frag := binary.BigEndian.Uint16(b[6:])

@@ -6,6 +6,7 @@ import (
 	"github.com/fastpath-tcp/fastpath/stack/seq"
 )
 
+// Known, unknown and malformed options, at any place (RFC 9293, MUST-4, MUST-6, MUST-64).
 func TestParseOptions(t *testing.T) {
 	for _, c := range []struct {
 		name, in string
@@ -48,6 +49,7 @@ func TestParseOptions(t *testing.T) {
 	}
 }
 
+// Each option has its length, and what is between is no-operation (RFC 9293, MUST-68 and MUST-69).
 func TestPutOptions(t *testing.T) {
 	for _, c := range []struct {
 		o Options

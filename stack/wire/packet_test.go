@@ -51,6 +51,7 @@ func TestParse(t *testing.T) {
 		p.TTL != 64 || p.Proto != ProtoUDP || p.ID != 0x1234 || string(p.Payload) != "payload" || len(p.L3) != IPv4Len+len(payload) {
 		t.Fatalf("%+v", p)
 	}
+	// Options do no harm (RFC 9293, MUST-50).
 	options := frameIP(ProtoUDP, append([]byte{1, 1, 1, 0}, payload...))
 	options[EthLen] = 0x46
 	fixIP(options)
@@ -116,6 +117,7 @@ func TestDropNames(t *testing.T) {
 	}
 }
 
+// Bad segments, of which those with a bad checksum are dropped (RFC 9293, MUST-3).
 func TestParseTCP(t *testing.T) {
 	h := TCP{SrcPort: 0x1234, DstPort: 80, Seq: 0xdeadbeef, Ack: 0xcafebabe, Flags: SYN | ACK | AE | CWR, Window: 0xfffe, Urgent: 3,
 		Opts: PutTS(nil, 1, 2), Payload: []byte("odd")}

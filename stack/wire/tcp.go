@@ -104,7 +104,7 @@ type Options struct {
 	NCookie  uint8
 }
 
-// Kinds and lengths of options.
+// Kinds and lengths of options. The first three are those that every implementation knows (RFC 9293, MUST-4).
 const (
 	kindEOL      = 0
 	kindNOP      = 1
@@ -121,8 +121,8 @@ const (
 // tsAligned is how nearly every segment's options begin: NOP, NOP, timestamps (RFC 7323, appendix A).
 const tsAligned = kindNOP<<24 | kindNOP<<16 | kindTS<<8 | 10
 
-// ParseOptions parses the options of a segment. Unknown options, and known ones with a wrong length, are skipped by their
-// length. It returns false at an option whose length is 0 or 1 or reaches past the end; what was parsed before it stays
+// ParseOptions parses the options of a segment, wherever they begin (RFC 9293, MUST-64). Unknown options, and known ones with a wrong
+// length, are skipped by their length (MUST-6). It returns false at an option whose length is 0 or 1 or reaches past the end; what was parsed before it stays
 // (RFC 9293, 3.1 and MUST-7).
 func ParseOptions(b []byte, o *Options) bool {
 	o.Set, o.NSack, o.ECNSet, o.NCookie = 0, 0, 0, 0
@@ -204,7 +204,7 @@ const (
 	MaxCookie = 16
 )
 
-// The Put functions for options append to b; with enough capacity they allocate nothing. Each writes a multiple of 4 bytes.
+// The Put functions for options write a length with each (RFC 9293, MUST-68). They append to b; with enough capacity they allocate nothing. Each writes a multiple of 4 bytes.
 
 // PutMSS appends the MSS option, 4 bytes.
 func PutMSS(b []byte, mss uint16) []byte { return append(b, kindMSS, 4, byte(mss>>8), byte(mss)) }
@@ -255,6 +255,7 @@ func PutFastOpen(b, cookie []byte) []byte {
 	return pad(append(b, cookie...))
 }
 
+// pad pads without an end of options, behind which only zeros could be (RFC 9293, MUST-69).
 func pad(b []byte) []byte {
 	for len(b)%4 != 0 {
 		b = append(b, kindNOP)
