@@ -127,11 +127,9 @@ func TestTable(t *testing.T) {
 			}
 		}
 	})
-	for _, m := range [...]map[int][]string{c.Code, c.Tests} {
-		for n, files := range m {
-			if !listed[n] {
-				t.Errorf("%s cites RFC %d, which is not in stack/README.md", files[0], n)
-			}
+	for n, files := range c.Code { // tests may cite others, such as a yardstick
+		if !listed[n] {
+			t.Errorf("%s cites RFC %d, which is not in stack/README.md", files[0], n)
 		}
 	}
 	rows(t, "left-out", func(r docs.Row, numbers []int) {
