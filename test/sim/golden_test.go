@@ -109,7 +109,7 @@ func TestScenarios(t *testing.T) {
 // link is used, and delays stay far below a full queue's 80 ms.
 func TestMarks(t *testing.T) {
 	for _, name := range []string{"ecn", "accecn"} {
-		for _, cc := range []string{"cubic", "reno"} {
+		for _, cc := range []string{"bbr3", "cubic", "dctcp", "reno"} {
 			t.Run(name+"/"+cc, func(t *testing.T) {
 				t.Parallel()
 				s := load(t, name)
