@@ -257,7 +257,7 @@ func TestCongRandomLoss(t *testing.T) {
 			s := bulk(t, 1, Use{Use: c.cc}, fmt.Sprintf("rate = \"100Mbit/s\"\nqueue = \"1250kB\"\nloss.random = \"%g%%\"", c.percent),
 				100*time.Millisecond, 20*time.Second)
 			got := float64(delivered(run(t, s, Options{}), 0, 10*time.Second, 20*time.Second)) / 10 / (capacity * (1 - c.percent/100))
-			t.Logf("%.1f %% of the capacity", got*100)
+			t.Logf("%s, %g %% lost: %.1f %% of the capacity", c.cc, c.percent, got*100)
 			if got < c.least || got > c.most {
 				t.Errorf("%.1f %% of the capacity, want %g … %g %%", got*100, c.least*100, c.most*100)
 			}
@@ -280,7 +280,7 @@ func TestCongStandingQueue(t *testing.T) {
 					most = max(most, p.QueueBytes)
 				}
 			}
-			t.Logf("queue of %.2f BDP on average, %.2f at most", float64(sum)/float64(n)/bdp, float64(most)/bdp)
+			t.Logf("%s: queue of %.2f BDP on average, %.2f at most", cc, float64(sum)/float64(n)/bdp, float64(most)/bdp)
 			if cc == "cubic" && most < 95*bdp/10 || cc != "cubic" && sum/n > bdp {
 				t.Errorf("queue of %d bytes on average, %d at most", sum/n, most)
 			}
@@ -309,7 +309,7 @@ func TestCongFairness(t *testing.T) {
 					sum, squares = sum+x, squares+x*x
 				}
 				jain := sum * sum / (float64(n) * squares)
-				t.Logf("Jain %.4f, the link is used to %.1f %%", jain, sum*8/(to-from).Seconds()/float64(rate)/1e4*segFrame/segPayload)
+				t.Logf("%s, %d flows: Jain %.4f, the link is used to %.1f %%", cc, n, jain, sum*8/(to-from).Seconds()/float64(rate)/1e4*segFrame/segPayload)
 				if jain < 0.95 {
 					t.Errorf("Jain %.4f", jain)
 				}
