@@ -254,9 +254,13 @@ func TestCongRandomLoss(t *testing.T) {
 				t.Skip("long: make test-cong runs it")
 			}
 			t.Parallel()
+			measured := 10 * time.Second
+			if c.percent >= 10 {
+				measured = 50 * time.Second // as published
+			}
 			s := bulk(t, 1, Use{Use: c.cc}, fmt.Sprintf("rate = \"100Mbit/s\"\nqueue = \"1250kB\"\nloss.random = \"%g%%\"", c.percent),
-				100*time.Millisecond, 20*time.Second)
-			got := float64(delivered(run(t, s, Options{}), 0, 10*time.Second, 20*time.Second)) / 10 / (capacity * (1 - c.percent/100))
+				100*time.Millisecond, 10*time.Second+measured)
+			got := float64(delivered(run(t, s, Options{}), 0, 10*time.Second, 10*time.Second+measured)) / measured.Seconds() / (capacity * (1 - c.percent/100))
 			t.Logf("%s, %g %% lost: %.1f %% of the capacity", c.cc, c.percent, got*100)
 			if got < c.least || got > c.most {
 				t.Errorf("%.1f %% of the capacity, want %g … %g %%", got*100, c.least*100, c.most*100)
