@@ -305,7 +305,7 @@ func (e *Engine) kicked(c *Conn, bits uint32) {
 
 // Busy reports whether the engine has work that a further turn could do at once.
 func (e *Engine) Busy() bool {
-	return (e.ready.n > 0 || len(e.resets) > 0) && !e.fullStop || e.syn.noRoom || len(e.resuming) > 0 || e.mail.head.Load() != nil || e.untold()
+	return (e.ready.n > 0 || len(e.resets) > 0) && !e.fullStop || len(e.resuming) > 0 || e.mail.head.Load() != nil || e.untold()
 }
 
 // untold reports whether modules have yet to be told of something: what Output sent starts timers.
@@ -365,7 +365,7 @@ const retryOutput = 100 * time.Microsecond
 // Deadline is the next time at which the engine wants a turn without input.
 func (e *Engine) Deadline() plugins.Time {
 	at := e.wheel.Next()
-	if e.fullStop && (e.ready.n > 0 || len(e.resets) > 0) {
+	if e.fullStop && (e.ready.n > 0 || len(e.resets) > 0) || e.syn.noRoom {
 		at = min(at, e.now.Add(retryOutput))
 	}
 	if len(e.starved) > 0 {
