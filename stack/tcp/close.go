@@ -317,12 +317,12 @@ func (e *Engine) refuse(k *Tuple, t *wire.TCP) {
 
 // control sends a segment without data. It returns false if there is no room, no buffer, or the link address is not known yet.
 func (e *Engine) control(k *Tuple, sq, ack uint32, flags uint16, wnd uint16, opts []byte) bool {
-	return e.controlData(k, sq, ack, flags, wnd, opts, 0, nil, 0)
+	return e.controlData(k, sq, ack, flags, wnd, opts, &noTuning, 0, nil, 0)
 }
 
-// controlData is control with an IPv4 ID, which Linux gives only to what a socket sends (RFC 6864: it means nothing where DF is set), and
-// with c's TTL and DiffServ field and the first size bytes of its stream. Without c there are none.
-func (e *Engine) controlData(k *Tuple, sq, ack uint32, flags uint16, wnd uint16, opts []byte, id uint16, c *Conn, size uint32) bool {
+// controlData is control with an IPv4 ID, which Linux gives only to what a socket sends (RFC 6864: it means nothing where DF is set), with
+// TTL and DiffServ field that the application has set, and with the first size bytes of c's stream.
+func (e *Engine) controlData(k *Tuple, sq, ack uint32, flags uint16, wnd uint16, opts []byte, set *Tuning, id uint16, c *Conn, size uint32) bool {
 	e.nextHop = neigh.Ref{}
 	mac, ok := e.env.Link.Resolve(&e.nextHop, k.Remote)
 	if !ok || e.env.Fifo.Room() == 0 {
@@ -334,10 +334,6 @@ func (e *Engine) controlData(k *Tuple, sq, ack uint32, flags uint16, wnd uint16,
 		return false
 	}
 	var h [maxHdr]byte
-	set := &noTuning
-	if c != nil {
-		set = c.Tuned()
-	}
 	at := e.template(&h, k, mac, set)
 	n := wire.TCPLen + len(opts) + int(size)
 	b.SetLen(at + n)

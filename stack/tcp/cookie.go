@@ -70,7 +70,7 @@ func (e *Engine) openCookie(k *Tuple, irs, cookie uint32) (mss uint16, ok bool) 
 func (e *Engine) cookieCount() uint32 { return uint32(e.now / plugins.Time(cookiePeriod)) }
 
 // sendCookie answers a SYN and keeps nothing of it. Without timestamps only the MSS survives.
-func (e *Engine) sendCookie(k *Tuple, s *synInfo) {
+func (e *Engine) sendCookie(l *Listener, k *Tuple, s *synInfo) {
 	mss := 0
 	for i, m := range cookieMSS {
 		if s.mss >= m {
@@ -83,7 +83,7 @@ func (e *Engine) sendCookie(k *Tuple, s *synInfo) {
 	} else {
 		s.sackOK, s.wsOK, s.ecn = false, false, ecnNone
 	}
-	if e.synAck(k, s, e.cookie(k, s.irs, e.cookieCount(), uint32(mss)), ts, 0) {
+	if e.synAck(k, s, e.cookie(k, s.irs, e.cookieCount(), uint32(mss)), ts, 0, l.tuning()) {
 		e.Stats.SyncookiesSent++
 		e.syn.cookieUntil = e.now.Add(cookieGrace)
 	}

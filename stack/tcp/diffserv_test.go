@@ -53,6 +53,28 @@ func TestDiffServ(t *testing.T) {
 	}
 }
 
+// SYN-ACKs have what the listener's connections begin with, cookies too.
+func TestDiffServOfListener(t *testing.T) {
+	for _, mode := range []tcp.SynCookies{tcp.CookiesOff, tcp.CookiesAlways} {
+		p := newPeer(t, tcp.Config{SynCookies: mode})
+		l, err := p.Stack.ListenAs(netip.AddrPortFrom(tcptest.StackAddr, 80), 1, false, &tcp.Setup{Tuning: &tcp.Tuning{TOS: 0x88, TTL: 200}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		f := p.Flow(5000, 80)
+		f.Send("S 0:0(0) win 60000 <mss 1000>")
+		var pk wire.Packet
+		if fr := p.Pending(); len(fr) != 1 || wire.Parse(fr[0].Data, &pk, false) != wire.DropNone || pk.TOS != 0x88 || pk.TTL != 200 {
+			t.Errorf("%v: %d frames, DiffServ field %#x, TTL %d", mode, len(fr), pk.TOS, pk.TTL)
+		}
+		f.Expect("S. 0:0(0) ack 1")
+		f.Send(". 1:1(0) ack 1")
+		f.Accept(l)
+		f.Abort()
+		f.Expect("R. 1:1(0) ack 1")
+	}
+}
+
 // RFC 9293, 3.8.3 (MUST-20, MUST-22): the third retransmission lets IP doubt the next hop, which is then asked, 5 s later, whether it is
 // still there. Without that it would count as reachable for at least 15 s.
 func TestNegativeAdvice(t *testing.T) {

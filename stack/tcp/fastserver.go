@@ -96,7 +96,7 @@ func (e *Engine) fastAccept(l *Listener, k *Tuple, t *wire.TCP, s *synInfo, iss 
 
 // sendFastSynAck sends the SYN-ACK of a connection that is open already.
 func (e *Engine) sendFastSynAck(c *Conn, fo *fastOpen) bool {
-	if !e.synAck(&c.Tuple, &fo.peer, c.iss, e.tsVal(c), fo.tries) {
+	if !e.synAck(&c.Tuple, &fo.peer, c.iss, e.tsVal(c), fo.tries, c.Tuned()) {
 		return false
 	}
 	fo.synAck = false

@@ -110,7 +110,7 @@ func (e *Engine) sendSynAck(slot uint32) {
 	if h.peer.ecn == ecnAccurate && h.retries >= 2 {
 		h.peer.noECT = true // RFC 9768, 3.1.5
 	}
-	if !e.synAck(&h.tuple, &h.peer, h.iss, tsTick(e.now)+e.tsOffset(&h.tuple), max(h.retries, min(h.sent, 1))) {
+	if !e.synAck(&h.tuple, &h.peer, h.iss, tsTick(e.now)+e.tsOffset(&h.tuple), max(h.retries, min(h.sent, 1)), h.listener.tuning()) {
 		if !h.waiting && len(e.syn.acks) < maxSynAcks {
 			h.waiting = true
 			e.syn.acks = append(e.syn.acks, halfRef{slot, en.gen})
@@ -141,9 +141,9 @@ func (e *Engine) retrySynAcks() {
 	}
 }
 
-// synAck builds and sends a SYN-ACK that was sent tries times before. It returns false if there is no room, no buffer, or the link
+// synAck builds and sends a SYN-ACK that was sent tries times before, with set's TTL and DiffServ field. It returns false if there is no room, no buffer, or the link
 // address is not known yet.
-func (e *Engine) synAck(k *Tuple, s *synInfo, iss, tsVal uint32, tries uint8) bool {
+func (e *Engine) synAck(k *Tuple, s *synInfo, iss, tsVal uint32, tries uint8, set *Tuning) bool {
 	o := wire.Options{Set: wire.OptMSS, MSS: e.ourMSS(k)}
 	if s.sackOK {
 		o.Set |= wire.OptSACKPerm
@@ -171,7 +171,7 @@ func (e *Engine) synAck(k *Tuple, s *synInfo, iss, tsVal uint32, tries uint8) bo
 		o.NCookie, o.Cookie = fastCookieLen, e.fastCookie(k, 0)
 	}
 	var buf [40]byte
-	return e.control(k, iss, s.irs+1+uint32(s.data), flags, e.synWindow(k, e.rcvStart(), s.tsOK), wire.PutOptions(buf[:0], &o))
+	return e.controlData(k, iss, s.irs+1+uint32(s.data), flags, e.synWindow(k, e.rcvStart(), s.tsOK), wire.PutOptions(buf[:0], &o), set, 0, nil, 0)
 }
 
 // halfExpired sends the SYN-ACK again, after 1, 2, 4 … s (RFC 6298, 5.5), or gives up.

@@ -31,7 +31,8 @@ type Info struct {
 	ECNSeen                        bool   // the peer has sent data as ECN-capable
 	CEIn, CEOut                    uint32 // AccECN: segments with a congestion mark that came; that the peer reports
 	RTO, RTT, RTTVar, MinRTT       time.Duration
-	SoftErr                        Errno // what an ICMP error said of what is in flight now (RFC 9293, MUST-47); OK: nothing
+	Urgent                         uint64 // bytes up to the end of the urgent data that the peer has announced, which the application has not read
+	SoftErr                        Errno  // what an ICMP error said of what is in flight now (RFC 9293, MUST-47); OK: nothing
 	MSS, PeerMSS, RcvMSS           uint32
 	Cwnd, Ssthresh, InFlight       uint32 // bytes; Ssthresh is cong.InfiniteSsthresh before the first reduction
 	SndWnd, RcvWnd                 uint32
@@ -64,7 +65,7 @@ var caNames = [...]string{"open", "disorder", "cwr", "recovery", "loss"}
 // Info returns a snapshot of c. Only the worker calls it.
 func (e *Engine) Info(c *Conn) Info {
 	i := Info{
-		Flow: c.flow(), ATO: c.ato, AdvMSS: uint32(e.ourMSS(&c.Tuple)), SoftErr: c.softErr, State: c.state.String(), Local: c.Tuple.LocalAddr(), Remote: c.Tuple.RemoteAddr(),
+		Flow: c.flow(), ATO: c.ato, AdvMSS: uint32(e.ourMSS(&c.Tuple)), SoftErr: c.softErr, Urgent: c.urgentLeft(), State: c.state.String(), Local: c.Tuple.LocalAddr(), Remote: c.Tuple.RemoteAddr(),
 		RecvQueue: c.rcv.Tail() - c.rcv.Head(), SendQueue: c.snd.Tail() - c.snd.Head(),
 		SndScale: c.sndScale, RcvScale: c.rcvScale, Timestamps: c.tsOK, SACK: c.sackOK,
 		RTO: c.rto(), RTT: c.stat.srtt, RTTVar: time.Duration(c.stat.rttvar) * time.Microsecond, MinRTT: c.stat.minRTT,

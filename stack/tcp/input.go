@@ -76,7 +76,10 @@ func (e *Engine) segment(c *Conn, t *wire.TCP) {
 	if !e.ack(c, t, &o) {
 		return
 	}
-	// Sixth, urgent data, however much: delivered in line, the pointer is not used (RFC 6093; RFC 9293, MUST-30 and MUST-31). Seventh, text. Eighth, FIN.
+	// Sixth, urgent data. Seventh, text. Eighth, FIN.
+	if t.Flags&wire.URG != 0 {
+		c.announced(t)
+	}
 	if len(t.Payload) > 0 || t.Flags&wire.FIN != 0 {
 		e.measureRTT(c, t, &o)
 		e.text(c, t)
@@ -130,7 +133,9 @@ func (e *Engine) ackOnly(c *Conn, t *wire.TCP) {
 	if c.state.synchronized() {
 		bare := *t
 		bare.Payload, bare.Flags = nil, t.Flags&^wire.FIN
-		e.ack(c, &bare, &o)
+		if e.ack(c, &bare, &o) && t.Flags&wire.URG != 0 { // RFC 9293, MUST-66
+			c.announced(t)
+		}
 	}
 }
 

@@ -42,6 +42,14 @@ func NewListener(addr wire.Addr, port uint16, backlog int) *Listener {
 // SetUp makes the listener's connections begin with s. Call it before the listener is registered.
 func (l *Listener) SetUp(s *Setup) { l.setup = s }
 
+// tuning is what l's connections begin with.
+func (l *Listener) tuning() *Tuning {
+	if l.setup == nil || l.setup.Tuning == nil {
+		return &noTuning
+	}
+	return l.setup.Tuning
+}
+
 // Only6 makes a listener for any address one for IPv6 alone (RFC 3493, 5.3). Call it before the listener is registered.
 func (l *Listener) Only6() { l.only = true }
 
@@ -201,7 +209,7 @@ func (e *Engine) passiveOpen(l *Listener, k *Tuple, t *wire.TCP, minISS uint32) 
 	s := e.readSYN(k, t, &o)
 	s.ecn, s.ipECN = e.ecnMode(l.setup).takeUp(t.Flags), e.ipECN
 	if (full || e.cfg.SynCookies == CookiesAlways) && minISS == 0 {
-		e.sendCookie(k, &s)
+		e.sendCookie(l, k, &s)
 		return
 	}
 	iss := minISS

@@ -209,7 +209,7 @@ func (e *Engine) sendHandshake(c *Conn) sendResult {
 	}
 	var buf [40]byte
 	c.ipID++
-	if !e.controlData(&c.Tuple, c.iss, ack, flags, wnd, wire.PutOptions(buf[:0], &o), c.ipID, c, n) {
+	if !e.controlData(&c.Tuple, c.iss, ack, flags, wnd, wire.PutOptions(buf[:0], &o), c.Tuned(), c.ipID, c, n) {
 		return sendFull
 	}
 	c.ackNow = false

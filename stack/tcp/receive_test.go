@@ -227,12 +227,46 @@ func TestFinAtWindowEdge(t *testing.T) {
 	f.WantReadErr(io.EOF)
 }
 
-// Urgent data is delivered in line (RFC 6093, 6; RFC 9293, MUST-30).
+// Urgent data is delivered in line (RFC 6093, 6; RFC 9293, MUST-30), and the application can learn how much of it is left (MUST-33): up to
+// the octet before the one that the pointer names, however far that is (MUST-31).
 func TestUrgent(t *testing.T) {
 	_, f := established(t, tcp.Config{}, "mss 1460", 10000)
+	left := func(want uint64) {
+		t.Helper()
+		if n := f.Info().Urgent; n != want {
+			t.Errorf("%d urgent bytes left, want %d", n, want)
+		}
+	}
+	left(0)
 	f.Send("PU. 1:11(10) ack 1 urg 5")
 	f.Expect(". 1:1(0) ack 11")
-	f.WantRead(10)
+	left(5)
+	f.Send("PU. 11:21(10) ack 1 urg 60000") // it is still to come
+	f.Expect(". 1:1(0) ack 21")
+	left(60010)
+	f.Send("U. 21:21(0) ack 1 urg 8") // the end does not move back
+	left(60010)
+	f.Send("P. 21:31(10) ack 1")
+	f.Expect(". 1:1(0) ack 31")
+	f.WantRead(30)
+	left(59980)
+}
+
+// An announcement counts although the window is closed to the text that comes with it (RFC 9293, MUST-66).
+func TestUrgentAtClosedWindow(t *testing.T) {
+	_, f := established(t, tcp.Config{RecvBuffer: 4000}, "mss 1000", 10000)
+	f.SendBatch(". 1:1001(1000) ack 1", ". 1001:2001(1000) ack 1", ". 2001:3001(1000) ack 1", ". 3001:4001(1000) ack 1")
+	f.Expect(". 1:1(0) ack 4001 win 0")
+	if i := f.Info(); i.RcvWnd != 0 {
+		t.Fatalf("window %d", i.RcvWnd)
+	}
+	f.Send("PU. 4001:4011(10) ack 1 urg 7")
+	f.Expect(". 1:1(0) ack 4001 win 0")
+	if n := f.Info().Urgent; n != 4007 {
+		t.Errorf("%d urgent bytes left, want 4007", n)
+	}
+	f.Abort()
+	f.Expect("R. 1:1(0) ack 4001")
 }
 
 // RFC 9293, MUST-58 and MUST-59: segments that come together are acknowledged once.
