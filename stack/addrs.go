@@ -281,6 +281,11 @@ func (s *Stack) Settled(ctx context.Context) error {
 	case <-c:
 		return nil
 	case <-ctx.Done():
+	}
+	select { // of two that are ready, select takes any
+	case <-c:
+		return nil
+	default:
 		return ctx.Err()
 	}
 }
