@@ -29,7 +29,7 @@
 //   - Conn.ReadBuffers returns received data in the stream's memory, to be released by the caller; Conn.Reserve and Conn.Commit are the
 //     same for what is sent. io.Copy uses both, through Conn.WriteTo and Conn.ReadFrom, and allocates nothing.
 //   - Conn.SetCongestion, SetPacing, SetRecovery, SetMaxPacingRate and SetUserTimeout decide how one connection sends, from the beginning (Options) or
-//     while it runs. SetCork, Flush, SetNotSentLowat and SetWriteBuffer decide when and how far ahead.
+//     while it runs, SetTOS and SetTTL what its packets say to routers. SetCork, Flush, SetNotSentLowat and SetWriteBuffer decide when and how far ahead.
 //   - Conn.Info has what `ss -tin` shows.
 //
 // Reads and writes allocate nothing.
