@@ -11,6 +11,7 @@
 //   - The maximum of the acknowledgements' aggregation is the code's: two bins of 5 rounds, of 1 round before the pipe is full.
 //   - A range that the engine reports lost counts as one of the lost ranges that end STARTUP.
 //   - What a spurious loss undoes is saved at the first loss of an episode, not at each first loss of a round.
+//   - When the minimum RTT has expired, one of an acknowledgement that the receiver probably delayed is not taken (the code).
 //   - ECN: the draft only says that a mark is congestion. On paths whose minimum RTT is at most ecn_max_rtt_us, where marks
 //     come early and often, the reaction is the code's: a mean share of marked bytes (alpha) cuts inflight_shortterm, and a
 //     round with half of its bytes marked ends a probe, two of them STARTUP. On longer paths a marked byte counts as a lost

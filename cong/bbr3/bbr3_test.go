@@ -298,9 +298,9 @@ func TestSpuriousGoesBack(t *testing.T) {
 		{startup, drain, startup}, {startup, probeRTT, probeRTT}, {up, down, refill}, {up, cruise, refill}, {up, probeRTT, probeRTT},
 	} {
 		s := &state{mode: c.now, full: fullPipe{reached: true}, inflightLongTerm: 5}
-		s.undo = undoState{saved: true, left: true, mode: c.left, inflightLongTerm: unset}
+		s.undo = undoState{valid: true, left: true, mode: c.left, inflightLongTerm: unset}
 		m.spurious(s, &cong.Sample{}, &cong.Decision{})
-		if s.mode != c.want || s.full.reached != (c.left != startup) || s.inflightLongTerm != unset || s.undo.saved {
+		if s.mode != c.want || s.full.reached != (c.left != startup) || s.inflightLongTerm != unset || s.undo.valid {
 			t.Errorf("%+v: %+v", c, s)
 		}
 	}
@@ -323,7 +323,7 @@ func TestAlpha(t *testing.T) {
 	out := &cong.Decision{Cwnd: 300_000}
 	round := func(marked uint32) {
 		s.roundStart, s.latest.roundStart = true, true
-		m.updateMarks(s, &cong.Sample{Acked: 1600, Marked: marked}, out, mss)
+		m.updateMarks(s, &cong.Sample{Acked: 1600, Marked: marked})
 		m.adaptShortTerm(s, out)
 		s.ecn.inRound = false
 	}
@@ -377,5 +377,60 @@ func TestDescribe(t *testing.T) {
 	}
 	if got := Describe([3]uint64{2: 15}, nil); !strings.Contains(got, "mode:?") {
 		t.Error(got)
+	}
+}
+
+// That a loss was spurious may turn out after recovery: then, too, the bounds of before it come back; but not those of an episode
+// before the last.
+func TestLateUndo(t *testing.T) {
+	h := live(t)
+	lose(h, 20*mss)
+	h.CA, h.Flags = cong.CARecovery, cong.FlagEnter
+	for range 70 {
+		ack(h, 20*mss)
+	}
+	h.CA, h.Flags = cong.CAOpen, cong.FlagExit
+	first := ack(h, 2*mss)
+	lose(h, 20*mss)
+	h.CA, h.Flags = cong.CARecovery, cong.FlagEnter
+	for range 70 {
+		ack(h, 20*mss)
+	}
+	h.CA, h.Flags = cong.CAOpen, cong.FlagExit
+	ack(h, 2*mss)
+	h.Flags = cong.FlagUndo
+	if d := ack(h, 2*mss); shortTermOf(&first) == 0 || shortTermOf(&d) != shortTermOf(&first) {
+		t.Errorf("undone: %s; after the first loss: %s", Describe(d.Aux, &d), Describe(first.Aux, &first))
+	}
+}
+
+// Marks that end a probe, and STARTUP: on a short path rounds with half of their bytes marked, one or two in a row; on a long path,
+// where a mark is a loss, a round with more than 2 % of them.
+func TestMarksTooHigh(t *testing.T) {
+	m := defaults(t)
+	for _, c := range []struct {
+		rtt                time.Duration
+		marked             []uint32 // of 1000, per round
+		tooHigh, startHigh bool
+	}{
+		{time.Millisecond, []uint32{499}, false, false}, {time.Millisecond, []uint32{500}, true, false},
+		{time.Millisecond, []uint32{500, 500}, true, true}, {time.Millisecond, []uint32{500, 499, 500}, true, false},
+		{20 * time.Millisecond, []uint32{20}, false, false}, {20 * time.Millisecond, []uint32{21}, true, true},
+	} {
+		s := &state{mode: up, minRTT: c.rtt}
+		for _, marked := range c.marked {
+			s.roundStart = true
+			m.updateMarks(s, &cong.Sample{Acked: 1000, Marked: marked})
+		}
+		if s.ecn.tooHigh != c.tooHigh || s.ecn.startHigh != c.startHigh || s.latest.lossInRound != (c.rtt > m.ecnMaxRTT) {
+			t.Errorf("%+v: %+v, as a loss: %v", c, s.ecn, s.latest.lossInRound)
+		}
+	}
+	// The probe ends once, with the bound that it found.
+	s := &state{mode: up, minRTT: time.Millisecond, bw: rate100, inflightLongTerm: unset, full: fullPipe{reached: true}}
+	s.probe.sample, s.ecn.tooHigh = true, true
+	in := &cong.Sample{TxInFlight: 30_000}
+	if m.updateCycle(s, in, &cong.Decision{Cwnd: 40_000}, mss); s.mode != down || s.inflightLongTerm != 30_000 || s.probe.sample || !s.probe.tooHigh {
+		t.Errorf("%+v", s)
 	}
 }

@@ -23,7 +23,7 @@ type marks struct {
 }
 
 // updateMarks counts marks and judges each round that ends.
-func (m *module) updateMarks(s *state, in *cong.Sample, out *cong.Decision, mss uint32) {
+func (m *module) updateMarks(s *state, in *cong.Sample) {
 	e := &s.ecn
 	e.tooHigh, e.startHigh = false, false
 	if in.Marked > 0 && !e.seen {

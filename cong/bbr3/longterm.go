@@ -21,8 +21,9 @@ func (m *module) adaptLongTerm(s *state, in *cong.Sample, out *cong.Decision, ms
 		}
 	}
 	if s.ecn.tooHigh && s.probe.sample {
+		before := s.mode
 		m.handleTooHigh(s, in, out, in.TxInFlight, mss)
-		return true
+		return s.mode != before
 	}
 	if s.rate == 0 || m.lossTooHigh(in) || s.ecn.tooHigh || s.inflightLongTerm == unset {
 		return false
@@ -60,8 +61,8 @@ func (s *state) raiseSlope(out *cong.Decision, mss uint32) {
 
 // lost is BBRHandleLostPacket, for a lost range.
 func (m *module) lost(s *state, in *cong.Sample, out *cong.Decision, mss uint32) {
-	s.delivered = in.Delivered
 	s.noteLoss(in)
+	s.save()
 	s.latest.lossInRound = true
 	s.latest.lossRanges++
 	if !s.probe.sample || !m.lossTooHigh(in) {
@@ -74,9 +75,6 @@ func (m *module) lost(s *state, in *cong.Sample, out *cong.Decision, mss uint32)
 func (s *state) noteLoss(in *cong.Sample) {
 	if !s.latest.lossInRound {
 		s.latest.roundDelivered = in.Delivered
-	}
-	if s.ca < cong.CARecovery {
-		s.save()
 	}
 }
 

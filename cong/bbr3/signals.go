@@ -61,10 +61,10 @@ func (s *state) resetCongestionSignals() {
 }
 
 // updateCongestionSignals takes in the bandwidth, and lets what was lost or marked in a round lower the short-term bounds.
-func (m *module) updateCongestionSignals(s *state, in *cong.Sample, out *cong.Decision, mss uint32) {
+func (m *module) updateCongestionSignals(s *state, in *cong.Sample, out *cong.Decision) {
 	s.updateRound(in)
 	s.updateMaxBW(in)
-	m.updateMarks(s, in, out, mss)
+	m.updateMarks(s, in)
 	if !s.latest.roundStart {
 		return
 	}

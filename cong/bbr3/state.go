@@ -44,7 +44,6 @@ type state struct {
 	// Rounds, counted by packets.
 	rounds             uint32
 	nextRoundDelivered uint64
-	delivered          uint64
 
 	// The model: bandwidth.
 	maxBW       [2]uint64 // of the cycle before and of this one
@@ -102,8 +101,8 @@ func (m *module) open(s *state, in *cong.Sample, out *cong.Decision) {
 func (m *module) join(s *state, in *cong.Sample) {
 	*s = state{
 		live: true, rand: rng.New(m.seed, in.Flow), ca: in.CA,
-		nextRoundDelivered: in.Delivered, delivered: in.Delivered,
-		bwShortTerm: unsetBW, inflightLongTerm: unset, inflightShortTerm: unset,
+		nextRoundDelivered: in.Delivered,
+		bwShortTerm:        unsetBW, inflightLongTerm: unset, inflightShortTerm: unset,
 		priorCwnd: in.Cwnd, initialEnd: in.Delivered + uint64(in.Cwnd),
 	}
 	s.minRTT = in.MinRTT
@@ -148,7 +147,7 @@ func snapshotRate(in *cong.Sample) uint64 {
 func (m *module) ack(s *state, in *cong.Sample, out *cong.Decision, mss uint32) {
 	m.observe(s, in, out)
 	s.updateLatestSignals(in)
-	m.updateCongestionSignals(s, in, out, mss)
+	m.updateCongestionSignals(s, in, out)
 	m.updateAggregation(s, in, out)
 	s.checkFullPipe(in)
 	m.checkStartupDone(s, in, out, mss)
@@ -182,10 +181,9 @@ func (m *module) observe(s *state, in *cong.Sample, out *cong.Decision) {
 	if in.Has(cong.FlagUndo) {
 		m.spurious(s, in, out)
 	}
-	if !is {
-		s.undo.saved = s.undo.saved && in.Lost > 0
+	if !is && in.Lost == 0 {
+		s.undo.episode = false // what it undoes is kept: that it was spurious may turn out later
 	}
-	s.delivered = in.Delivered
 }
 
 // saveCwnd remembers the window that holds outside of recovery and PROBE_RTT.
@@ -202,7 +200,6 @@ func (m *module) timeout(s *state, in *cong.Sample, out *cong.Decision, mss uint
 	s.saveCwnd(out)
 	s.save()
 	s.ca = cong.CALoss
-	s.delivered = in.Delivered
 	out.Cwnd = mss
 }
 
