@@ -10,7 +10,9 @@ import (
 
 	"github.com/fastpath-tcp/fastpath/conf"
 	"github.com/fastpath-tcp/fastpath/plugins"
+	"github.com/fastpath-tcp/fastpath/pmd/memlink"
 	"github.com/fastpath-tcp/fastpath/test/bench"
+	"github.com/fastpath-tcp/fastpath/test/sim"
 )
 
 // benchFlags are the flags of the benchmarks; each has those that mean something for it.
@@ -22,6 +24,9 @@ type benchFlags struct {
 	pollers     int
 	procs       int
 	spin, json  bool
+	rtt, jitter time.Duration
+	rate, loss  string
+	link        memlink.Path
 	mods        [plugins.NumKinds]string
 	gvisor      string
 }
@@ -68,6 +73,10 @@ func newBenchOne(name, what string, defSize int64) *cobra.Command {
 	case bench.NameBulk, bench.NameRR:
 		fl.DurationVar(&f.time, "time", 3*time.Second, "duration of a run")
 		fl.IntVar(&f.flows, "flows", 1, "connections at the same time")
+		fl.DurationVar(&f.rtt, "rtt", 0, "round-trip time that the link adds")
+		fl.DurationVar(&f.jitter, "jitter", 0, "each frame's delay differs by up to this, either way")
+		fl.StringVar(&f.rate, "rate", "", "rate of the link, such as 10Gbit/s (default: none)")
+		fl.StringVar(&f.loss, "loss", "", "share of the writer's frames that are lost, such as 1%")
 	default:
 		fl.IntVar(&f.count, "count", 10_000, "connections")
 	}
@@ -126,7 +135,33 @@ The exit code is 1 if something that is required is missed.`,
 	return cmd
 }
 
+// path reads the flags of the link.
+func (f *benchFlags) path() error {
+	if f.rtt < 0 || f.jitter < 0 || f.rtt > 10*time.Second || f.jitter > f.rtt/2 {
+		return fmt.Errorf("--rtt, --jitter: %v and %v are not within 0 … 10s, the jitter at most half of the time", f.rtt, f.jitter)
+	}
+	f.link.Delay, f.link.Jitter = f.rtt/2, f.jitter
+	if f.rate != "" {
+		var r conf.Rate
+		if err := r.UnmarshalText([]byte(f.rate)); err != nil {
+			return fmt.Errorf("--rate: %w", err)
+		}
+		f.link.Rate = r.Bits()
+	}
+	if f.loss != "" {
+		var p sim.Probability
+		if err := p.UnmarshalText([]byte(f.loss)); err != nil {
+			return fmt.Errorf("--loss: %w", err)
+		}
+		f.link.Loss.Random = memlink.PPB(p)
+	}
+	return nil
+}
+
 func (f *benchFlags) check(name string) error {
+	if err := f.path(); err != nil {
+		return err
+	}
 	timed := name == bench.NameBulk || name == bench.NameRR || name == "all"
 	switch {
 	case f.procs < 0:
@@ -148,7 +183,7 @@ func (f *benchFlags) check(name string) error {
 }
 
 func (f *benchFlags) options(name string) bench.Options {
-	o := bench.Options{Size: int(f.size), Time: f.time, Count: f.count, Flows: f.flows, Spin: f.spin, Pollers: f.pollers, Procs: f.procs}
+	o := bench.Options{Size: int(f.size), Time: f.time, Count: f.count, Flows: f.flows, Spin: f.spin, Pollers: f.pollers, Procs: f.procs, Link: f.link}
 	for k := range plugins.NumKinds {
 		o.Modules[k].Name = f.mods[k]
 	}

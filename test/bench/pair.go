@@ -31,10 +31,21 @@ type Options struct {
 	Pollers int
 	// Procs is GOMAXPROCS for the run; 0 leaves it. With 1, the polling goroutine and the applications run to completion on one
 	// processor and no wake-up crosses to another, which is the fastest way to exchange small messages.
-	Procs   int
+	Procs int
+	// Link is the path of the writer's frames; the reader's have its delay and jitter. The zero value is a link that does nothing.
+	Link    memlink.Path
 	Modules [plugins.NumKinds]stack.ModuleConfig // default: btree, none (the peer stacks do not pace either), reno
 	// Attach, if set, is called with both stacks before the work starts, to give them further modules.
 	Attach func(a, b *stack.Stack) (cleanup func(), err error)
+}
+
+// link is the link between the stacks. One that delays frames has room for what is on its way.
+func (o *Options) link() memlink.Config {
+	c := memlink.Config{Now: stack.Monotonic{}.Now, Ring: ring, AtoB: o.Link, BtoA: memlink.Path{Delay: o.Link.Delay, Jitter: o.Link.Jitter}}
+	if o.Link.Delay > 0 {
+		c.Ring = 4096
+	}
+	return c
 }
 
 // pair is two stacks joined in memory.
@@ -57,7 +68,7 @@ const ring = 256
 
 func newPair(o Options) (_ *pair, err error) {
 	o.setModules()
-	pa, pb, err := memlink.New(memlink.Config{Ring: ring})
+	pa, pb, err := memlink.New(o.link())
 	if err != nil {
 		return nil, err
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/fastpath-tcp/fastpath/cmd/fastpath/report"
 	"github.com/fastpath-tcp/fastpath/plugins"
+	"github.com/fastpath-tcp/fastpath/pmd/memlink"
 )
 
 // Names of the benchmarks.
@@ -75,6 +76,11 @@ func params(name string, o Options) map[string]string {
 	}
 	switch name {
 	case NameBulk, NameRR:
+		if l := o.Link; l.Rate|uint64(l.Delay)|uint64(l.Jitter)|uint64(l.Loss.Random) != 0 {
+			p["rate"], p["rtt"], p["jitter"] = fmt.Sprintf("%dbit/s", l.Rate), (2 * l.Delay).String(), l.Jitter.String()
+			p["loss"] = fmt.Sprintf("%v%%", float64(l.Loss.Random)/float64(memlink.Percent))
+			delete(p, "ring")
+		}
 		p["time"], p["flows"] = o.Time.String(), strconv.Itoa(max(o.Flows, 1))
 	case NameCPS, NameIdle:
 		p["count"] = strconv.Itoa(o.Count)
