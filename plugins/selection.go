@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"strings"
+	"time"
 )
 
 // Selection says which flows a change of module is for. The zero value is all of them. It is comparable.
@@ -48,6 +49,14 @@ func share(local, peer netip.AddrPort) uint64 {
 		h = mix(mix(h^binary.BigEndian.Uint64(b[:8])) ^ binary.BigEndian.Uint64(b[8:]))
 	}
 	return h >> 32 * 100 >> 32
+}
+
+// FlowMeasure is how a flow does: two of them give its goodput.
+type FlowMeasure struct {
+	Worker    int
+	Flow      Flow
+	Delivered uint64        // bytes that the peer has, since the flow opened
+	SRTT      time.Duration // smoothed round-trip time; 0: none yet
 }
 
 // mix is the finalizer of SplitMix64.

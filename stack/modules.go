@@ -86,6 +86,32 @@ func (s *Stack) Replace(k plugins.Kind, index int, perWorker []any) (flows int, 
 	return flows, err
 }
 
+// Undo takes back the last Use, if that was for module index.
+func (s *Stack) Undo(k plugins.Kind, index int) (flows int, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.each(func(w *Worker) {
+		n, e := w.engine.Undo(k, index)
+		if e != nil {
+			err = e
+		}
+		flows += n
+	})
+	return flows, err
+}
+
+// Measure is how the flows of sel do.
+func (s *Stack) Measure(sel plugins.Selection) (all []plugins.FlowMeasure) {
+	s.each(func(w *Worker) {
+		n := len(all)
+		all = w.engine.Measure(sel, all)
+		for i := range all[n:] {
+			all[n+i].Worker = w.index
+		}
+	})
+	return all
+}
+
 // SwapGap is the longest time, over all workers, that flows which the last Use moved to module index waited for its first answer;
 // meanwhile they keep their last window and rate. waiting means that some still do.
 func (s *Stack) SwapGap(k plugins.Kind, index int) (gap time.Duration, waiting bool) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
+	"strconv"
 	"strings"
 	"time"
 
@@ -58,7 +59,11 @@ func simple[R any](c *ctl, cmd *cobra.Command, op string, args func(argv []strin
 }
 
 func (c *ctl) call(ctx context.Context, op string, args, reply any) error {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	limit := callTimeout
+	if r, ok := args.(control.SwapRequest); ok {
+		limit += time.Duration(r.TrialNS) * 5 / 4 // with what is measured before
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	client, err := control.Dial(ctx, c.socket)
 	if err != nil {
@@ -145,6 +150,7 @@ A selection holds for flows that open later, too, until a swap of all flows, or 
 flow, the youngest decides. Flows that were handed over earlier and are not selected stay where they are.`,
 		Example: `  fastpath ctl swap cong cdg
   fastpath ctl swap cong cdg --percent 10 --dry-run
+  fastpath ctl swap cong cdg --trial 10s --max-rtt-increase 50% --max-goodput-drop 20%
   fastpath ctl swap cong cdg --new --peer 10.8.0.0/16 --local :443`,
 		Args: cobra.ExactArgs(2),
 	}
@@ -153,13 +159,22 @@ flow, the youngest decides. Flows that were handed over earlier and are not sele
 	percent := f.Int("percent", 100, "only so many of a hundred flows, chosen by a hash of addresses and ports")
 	local := f.String("local", "", "only this local address or network, with :PORT or only :PORT")
 	peer := f.String("peer", "", "only this peer address or network, with :PORT or only :PORT")
+	trial := f.Duration("trial", 0, "watch the flows for so long, and go back if the module fails or a bound is broken")
+	maxRTT := f.String("max-rtt-increase", "", "bound of the trial: the round-trip time of the flows may rise by so much, such as 50%")
+	maxDrop := f.String("max-goodput-drop", "", "bound of the trial: the goodput of the flows may fall by so much, such as 20%")
 	dry := f.Bool("dry-run", false, "change nothing: only say how many flows would change")
 	return simple(c, cmd, control.OpSwap, func(argv []string) (any, error) {
 		if *percent < 1 || *percent > 100 {
 			return nil, fmt.Errorf("--percent: %d is not within 1…100", *percent)
 		}
-		r := control.SwapRequest{Kind: argv[0], Name: argv[1], NewOnly: *newOnly, Percent: *percent % 100, DryRun: *dry}
+		r := control.SwapRequest{Kind: argv[0], Name: argv[1], NewOnly: *newOnly, Percent: *percent % 100, DryRun: *dry, TrialNS: int64(*trial)}
 		var err error
+		if r.MaxRTTIncreasePercent, err = parsePercent(*maxRTT); err != nil {
+			return nil, fmt.Errorf("--max-rtt-increase: %w", err)
+		}
+		if r.MaxGoodputDropPercent, err = parsePercent(*maxDrop); err != nil {
+			return nil, fmt.Errorf("--max-goodput-drop: %w", err)
+		}
 		if r.Local, r.LocalPort, err = parseSelector(*local); err != nil {
 			return nil, fmt.Errorf("--local: %w", err)
 		}
@@ -168,6 +183,18 @@ flow, the youngest decides. Flows that were handed over earlier and are not sele
 		}
 		return r, nil
 	}, control.WriteSwap)
+}
+
+// parsePercent reads "50%" or "50"; nothing is 0.
+func parsePercent(s string) (int, error) {
+	if s == "" {
+		return 0, nil
+	}
+	n, err := strconv.Atoi(strings.TrimSuffix(s, "%"))
+	if err != nil || n <= 0 {
+		return 0, fmt.Errorf("%q is no percentage above 0", s)
+	}
+	return n, nil
 }
 
 func (c *ctl) stat() *cobra.Command {

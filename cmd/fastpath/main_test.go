@@ -265,6 +265,8 @@ func TestCtl(t *testing.T) {
 		{[]string{"swap", "cong", "cdg"}, 0, "bbr → cdg for all flows, 3 flows", ""},
 		{[]string{"swap", "cong", "cdg", "--percent", "20", "--new", "--peer", "10.8.1.1/16", "--local", ":443", "--dry-run"}, 0,
 			"bbr → cdg for 20 % of new flows, local port 443, peer 10.8.0.0/16 would move 3 flows on 1 workers; nothing has changed", ""},
+		{[]string{"swap", "cong", "cdg", "--max-goodput-drop", "20%"}, 1, "", "fastpath: swap: bounds for a trial without its time\n"},
+		{[]string{"swap", "cong", "cdg", "--trial", "1s", "--max-rtt-increase", "x"}, 1, "", "fastpath: --max-rtt-increase: \"x\" is no percentage above 0\n"},
 		{[]string{"swap", "cong", "cdg", "--percent", "0"}, 1, "", "fastpath: --percent: 0 is not within 1…100"},
 		{[]string{"swap", "cong", "mine"}, 1, "", "fastpath: cong mine: the file has the wrong checksum; bbr stays\n"},
 		{[]string{"filter"}, 0, "web", ""},

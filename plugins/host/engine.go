@@ -32,6 +32,13 @@ type Engine interface {
 // SwapReport tells what a change of module did.
 type SwapReport = plugins.SwapReport
 
+// Trier is what an Engine may offer besides: it can take back a swap, and say how flows do.
+type Trier interface {
+	// Undo takes back the last Use of the kind, if that was for index.
+	Undo(kind plugins.Kind, index int) (flows int, err error)
+	Measure(sel plugins.Selection) []plugins.FlowMeasure
+}
+
 // FlowCounter is what an Engine may offer besides: the number of flows that the module at index serves, and of those that it was handed
 // while they were alive.
 type FlowCounter interface {

@@ -11,16 +11,17 @@ import (
 
 // What an Event tells.
 const (
-	Started   = "started"   // the module is attached and checked
-	Stopped   = "stopped"   // it was detached on purpose
-	Swapped   = "swapped"   // it serves the flows of For now; Took is the longest loop-boundary work of a worker
-	Refused   = "refused"   // it could not be started or used; Detail says why. What was in use stays in use
-	WentLate  = "late"      // the fallback has its flows, the process goes on
-	CameBack  = "in time"   // it has its flows back; Took is how long it was late
-	Crashed   = "crashed"   // it is dead; Detail says why
-	FellBack  = "fallback"  // the fallback has its flows; Took is the time since the death was known
-	Recovered = "recovered" // a new process serves in its place; Took is the time since the death was known
-	GaveUp    = "gave up"   // it died too often; the fallback stays
+	Started    = "started"     // the module is attached and checked
+	Stopped    = "stopped"     // it was detached on purpose
+	Swapped    = "swapped"     // it serves the flows of For now; Took is the longest loop-boundary work of a worker
+	RolledBack = "rolled back" // its trial has failed, the flows are where they were; Detail says why
+	Refused    = "refused"     // it could not be started or used; Detail says why. What was in use stays in use
+	WentLate   = "late"        // the fallback has its flows, the process goes on
+	CameBack   = "in time"     // it has its flows back; Took is how long it was late
+	Crashed    = "crashed"     // it is dead; Detail says why
+	FellBack   = "fallback"    // the fallback has its flows; Took is the time since the death was known
+	Recovered  = "recovered"   // a new process serves in its place; Took is the time since the death was known
+	GaveUp     = "gave up"     // it died too often; the fallback stays
 )
 
 // Event is something that happened to a module.
@@ -33,6 +34,7 @@ type Event struct {
 	Flows  int           // flows that were moved
 	Took   time.Duration // see the kinds of event
 	Detail string
+	To     string            // with RolledBack: the module that new flows get again
 	For    plugins.Selection // with Swapped: which flows
 }
 
@@ -49,7 +51,7 @@ func (l *eventList) add(e Event) {
 	e.Time = wallNow()
 	level := slog.LevelInfo
 	switch e.What {
-	case WentLate, Crashed, Refused, FellBack:
+	case WentLate, Crashed, Refused, FellBack, RolledBack:
 		level = slog.LevelWarn
 	case GaveUp:
 		level = slog.LevelError

@@ -17,9 +17,14 @@ import (
 // started and checked first, and so is a fresh instance if name is what is in use already and is to have all flows. If anything
 // fails, what is in use stays in use, and the error names the cause.
 func (m *Manager) Swap(ctx context.Context, kind plugins.Kind, name string, sel plugins.Selection) (SwapReport, error) {
+	return m.locked(kind, name, func() (SwapReport, error) { return m.swap(ctx, kind, name, sel, false) })
+}
+
+// locked runs a swap while there is no other, and tells of its failure.
+func (m *Manager) locked(kind plugins.Kind, name string, swap func() (SwapReport, error)) (SwapReport, error) {
 	m.swapping.Lock()
 	defer m.swapping.Unlock()
-	rep, err := m.swap(ctx, kind, name, sel)
+	rep, err := swap()
 	if err != nil {
 		m.forgetFailed(kind, name)
 		m.events.add(Event{Kind: kind, Name: name, What: Refused, Detail: err.Error()})
@@ -28,7 +33,8 @@ func (m *Manager) Swap(ctx context.Context, kind plugins.Kind, name string, sel 
 	return rep, nil
 }
 
-func (m *Manager) swap(ctx context.Context, kind plugins.Kind, name string, sel plugins.Selection) (SwapReport, error) {
+// swap does what Swap says. On trial, the modules that nobody needs afterwards stay, so that it can be taken back.
+func (m *Manager) swap(ctx context.Context, kind plugins.Kind, name string, sel plugins.Selection, trial bool) (SwapReport, error) {
 	if err := sel.Check(); err != nil {
 		return SwapReport{}, err
 	}
@@ -39,6 +45,9 @@ func (m *Manager) swap(ctx context.Context, kind plugins.Kind, name string, sel 
 	m.mu.Lock()
 	in, again := mod.inst, m.active[kind] == mod && sel.All() && !sel.NewOnly
 	m.mu.Unlock()
+	if again && trial {
+		return SwapReport{}, errors.New("it serves all new flows already: there is nothing to try")
+	}
 	fresh := in == nil || again
 	if fresh {
 		old := in
@@ -55,7 +64,7 @@ func (m *Manager) swap(ctx context.Context, kind plugins.Kind, name string, sel 
 			m.discard(in)
 			return SwapReport{}, err
 		}
-		rep, err := m.useLocked(in, sel)
+		rep, err := m.useLocked(in, sel, trial)
 		if err != nil {
 			m.retire(in)
 			mod.inst = old
@@ -72,7 +81,7 @@ func (m *Manager) swap(ctx context.Context, kind plugins.Kind, name string, sel 
 	if mod.inst != in || in.state() != plugins.Ready {
 		return SwapReport{}, fmt.Errorf("it is %v", in.state())
 	}
-	return m.useLocked(in, sel)
+	return m.useLocked(in, sel, trial)
 }
 
 // rule makes a module serve a part of the flows.
@@ -178,8 +187,8 @@ func (m *Manager) forgetFailed(kind plugins.Kind, name string) {
 	}
 }
 
-// useLocked gives the flows to in, and takes leave of what nobody needs any more.
-func (m *Manager) useLocked(in *instance, sel plugins.Selection) (SwapReport, error) {
+// useLocked gives the flows to in and, unless it is a trial, takes leave of what nobody needs any more.
+func (m *Manager) useLocked(in *instance, sel plugins.Selection, trial bool) (SwapReport, error) {
 	s := &in.mod.spec
 	var oldFallback fallback
 	if sel.All() {
@@ -194,13 +203,22 @@ func (m *Manager) useLocked(in *instance, sel plugins.Selection) (SwapReport, er
 	}
 	m.chose(in.mod, sel)
 	m.note(in.mod, in, Event{What: Swapped, Flows: rep.Flows, Took: rep.Gap, For: sel})
-	if oldFallback.set && oldFallback.index != m.fallback[s.Kind].index {
-		if err := m.cfg.Engine.Detach(s.Kind, oldFallback.index); err != nil {
-			m.cfg.Log.Warn("old fallback stays attached", "kind", s.Kind.String(), "module", oldFallback.name, "error", err)
+	if trial {
+		return rep, nil // the old fallback, too, is detached by settle
+	}
+	m.settle(s.Kind, oldFallback, sel)
+	return rep, nil
+}
+
+// settle ends what a swap of sel has made superfluous.
+func (m *Manager) settle(kind plugins.Kind, oldFallback fallback, sel plugins.Selection) {
+	if oldFallback.set && oldFallback.index != m.fallback[kind].index {
+		if err := m.cfg.Engine.Detach(kind, oldFallback.index); err != nil {
+			m.cfg.Log.Warn("old fallback stays attached", "kind", kind.String(), "module", oldFallback.name, "error", err)
 		}
 	}
 	for _, mod := range append([]*module(nil), m.modules...) {
-		if mod.spec.Kind != s.Kind || mod.standing || m.chosen(mod) {
+		if mod.spec.Kind != kind || mod.standing || m.chosen(mod) {
 			continue
 		}
 		if mod.inst != nil && (sel.NewOnly || !sel.All()) {
@@ -209,7 +227,6 @@ func (m *Manager) useLocked(in *instance, sel plugins.Selection) (SwapReport, er
 		}
 		m.remove(mod)
 	}
-	return rep, nil
 }
 
 // drain removes a module that gets no new flows when its last flow is closed.

@@ -41,6 +41,7 @@ type roster struct {
 	current  int    // serves new flows that no rule is for
 	rules    []rule // the first that matches decides
 	fallback int
+	last     *lastUse // nil: nothing to undo
 }
 
 // usable reports whether module i can be given flows.
@@ -231,6 +232,7 @@ func (e *Engine) Detach(k plugins.Kind, i int) error {
 		return fmt.Errorf("%s module %d is in use", k, i)
 	}
 	e.abandon(k, i)
+	r.last.forget(i, r.fallback)
 	if e.member(k, i).remote != nil {
 		e.remotes--
 	}

@@ -55,26 +55,29 @@ func (e *Engine) serves(k plugins.Kind, i int) int {
 
 // Use makes module i serve the new flows that sel is for and, unless it says new ones only, the present ones. It returns how many flows
 // are meant for another module now.
-func (e *Engine) Use(k plugins.Kind, i int, sel plugins.Selection) (moved int, err error) {
+func (e *Engine) Use(k plugins.Kind, i int, sel plugins.Selection) (n int, err error) {
 	if err := e.check(k, i); err != nil {
 		return 0, err
 	}
 	if err := sel.Check(); err != nil {
 		return 0, err
 	}
-	if err := e.roster(k).assign(sel, i); err != nil || sel.NewOnly {
+	r := e.roster(k)
+	r.remember(i)
+	if err := r.assign(sel, i); err != nil || sel.NewOnly {
 		return 0, err
 	}
 	for c := range e.selected(k, i, &sel) {
+		r.last.flows = append(r.last.flows, moved{c.flow(), uint8(c.home.index(k))})
 		e.give(c, k, i)
-		moved++
+		n++
 	}
 	m := e.member(k, i)
 	m.gap = handover{}
-	if moved > 0 && !m.demoted {
+	if n > 0 && !m.demoted {
 		m.gap.since = e.now
 	}
-	return moved, nil
+	return n, nil
 }
 
 // Count is how many flows Use would move; i is -1 for a module that is not attached.
@@ -151,7 +154,7 @@ func (e *Engine) abandon(k plugins.Kind, i int) {
 
 // Replace puts module m in the place of module i, and gives it the flows that are meant for that. nil leaves the place empty, and the
 // flows to the fallback, until another Replace or Detach. Once it has returned the old module is not touched any more.
-func (e *Engine) Replace(k plugins.Kind, i int, m any) (moved int, err error) {
+func (e *Engine) Replace(k plugins.Kind, i int, m any) (n int, err error) {
 	if err := e.check(k, i); err != nil {
 		return 0, err
 	}
@@ -173,7 +176,7 @@ func (e *Engine) Replace(k plugins.Kind, i int, m any) (moved int, err error) {
 	}
 	if mem.remote == nil || mem.remote.State() == plugins.Ready {
 		mem.demoted = false
-		moved = e.comeHome(k, i)
+		n = e.comeHome(k, i)
 	}
-	return moved, nil
+	return n, nil
 }

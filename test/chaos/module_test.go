@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/fastpath-tcp/fastpath/cong"
 	"github.com/fastpath-tcp/fastpath/plugins"
 	"github.com/fastpath-tcp/fastpath/plugins/builtin"
 	"github.com/fastpath-tcp/fastpath/plugins/sdk"
@@ -35,6 +36,10 @@ func TestMain(m *testing.M) {
 
 func serve(kind, name string) {
 	k, err := plugins.ParseKind(kind)
+	if name == snailName {
+		sdk.Serve(snail)
+		return
+	}
 	e, ok := builtin.Find(k, name)
 	if err != nil || !ok {
 		fmt.Fprintln(os.Stderr, kind, name, "is not built in")
@@ -62,6 +67,14 @@ func serve(kind, name string) {
 	}
 	sdk.Serve(m)
 }
+
+const snailName = "snail"
+
+// snail has a congestion window of one segment.
+var snail = sdk.Module{Info: plugins.Info{Kind: plugins.Cong, Name: snailName, Version: "1.0.0"},
+	Cong: func(plugins.Params, uint64) (cong.Module, error) {
+		return cong.Each(func(_ *struct{}, in *cong.Sample, out *cong.Decision) { out.Cwnd, out.Ssthresh = in.MSS, in.MSS }), nil
+	}}
 
 // sick is a module that misbehaves when it is told to.
 type sick[E, C any] struct {

@@ -289,6 +289,12 @@ func TestSwapAndEventText(t *testing.T) {
 		if err := WriteSwap(b, &SwapReply{Kind: "cong", From: "bbr", To: "cdg", For: "all flows", Flows: 12, Workers: 1, GapNS: 12_345, TookNS: 250_000}); err != nil {
 			return err
 		}
+		for _, why := range []string{"", "the goodput of its flows fell from 90 to 40 Mbit/s"} {
+			t := &Trial{Flows: 9, GoodputBeforeBPS: 90e6, GoodputBPS: 40e6, RTTBeforeNS: 20e6, RTTNS: 31e6, RolledBack: why}
+			if err := WriteSwap(b, &SwapReply{Kind: "cong", From: "bbr", To: "cdg", For: "all flows", Flows: 9, Workers: 1, TookNS: 10e9, Trial: t}); err != nil {
+				return err
+			}
+		}
 		if err := WriteSwap(b, &SwapReply{Kind: "cong", From: "bbr", To: "cdg", For: "20 % of flows, peer 10.0.0.0/8", DryRun: true, Flows: 3, Workers: 2}); err != nil {
 			return err
 		}

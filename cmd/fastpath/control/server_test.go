@@ -152,6 +152,8 @@ func TestCalls(t *testing.T) {
 		{OpSwap, SwapRequest{Kind: "cong", Name: "bad"}, CodeRefused, "wrong checksum"},
 		{OpSwap, SwapRequest{Kind: "kong", Name: "bbr"}, CodeBadRequest, "unknown module kind"},
 		{OpSwap, SwapRequest{Kind: "cong", Name: ""}, CodeBadRequest, "missing"},
+		{OpSwap, SwapRequest{Kind: "cong", Name: "cdg", MaxGoodputDropPercent: 10}, CodeBadRequest, "without its time"},
+		{OpSwap, SwapRequest{Kind: "cong", Name: "cdg", TrialNS: 1e9, NewOnly: true}, CodeBadRequest, "present flows"},
 		{OpSwap, SwapRequest{Kind: "cong", Name: "cdg", Percent: 101}, CodeBadRequest, "101 is no percentage"},
 		{OpFilter, FilterRequest{Load: true, Reload: true}, CodeBadRequest, "exclude"},
 		{OpFilter, FilterRequest{Text: "x"}, CodeBadRequest, "nothing to load"},

@@ -22,7 +22,15 @@ type SwapRequest struct {
 	Peer      netip.Prefix `json:"peer,omitzero"`
 	PeerPort  uint16       `json:"peer_port,omitempty"`
 	DryRun    bool         `json:"dry_run,omitempty"` // change nothing, only count
+	// With a trial the flows are watched for so long, and the swap is taken back if, against before, their goodput falls or their
+	// round-trip time rises by more than so many percent (0: no bound), or the module fails.
+	TrialNS               int64 `json:"trial_ns,omitempty"`
+	MaxRTTIncreasePercent int   `json:"max_rtt_increase_percent,omitempty"`
+	MaxGoodputDropPercent int   `json:"max_goodput_drop_percent,omitempty"`
 }
+
+// MaxTrial is the longest trial.
+const MaxTrial = 10 * time.Minute
 
 // Selection is which flows the request is for.
 func (r *SwapRequest) Selection() plugins.Selection {
@@ -43,6 +51,18 @@ func (r *SwapRequest) check() error {
 	if r.Name == "" {
 		return errors.New("the name of the module is missing")
 	}
+	if r.TrialNS < 0 || r.TrialNS > int64(MaxTrial) {
+		return fmt.Errorf("a trial of %v is not within 0s…%v", time.Duration(r.TrialNS), MaxTrial)
+	}
+	if r.MaxRTTIncreasePercent < 0 || r.MaxGoodputDropPercent < 0 || r.MaxGoodputDropPercent > 100 {
+		return errors.New("a bound of the trial is out of range")
+	}
+	if r.TrialNS == 0 && r.MaxRTTIncreasePercent+r.MaxGoodputDropPercent > 0 {
+		return errors.New("bounds for a trial without its time")
+	}
+	if r.TrialNS > 0 && (r.DryRun || r.NewOnly) {
+		return errors.New("a trial is for present flows, and no dry run")
+	}
 	return r.Selection().Check()
 }
 
@@ -57,8 +77,19 @@ type SwapReply struct {
 	Workers int    `json:"workers"`
 	// GapNS is the longest time, over all workers, from the change of owner to the new module's first answer for a flow that was
 	// handed over, in whole turns of the worker; meanwhile the flows keep their last window and rate. 0 if there was no flow.
-	GapNS  int64 `json:"gap_ns"`
-	TookNS int64 `json:"took_ns"` // from request until every worker has changed over, the start of a new process included
+	GapNS  int64  `json:"gap_ns"`
+	TookNS int64  `json:"took_ns"` // from request until every worker has changed over, the start of a new process included; or the trial's end
+	Trial  *Trial `json:"trial,omitempty"`
+}
+
+// Trial is how the flows that were there all the time did before a swap, and last.
+type Trial struct {
+	Flows            int    `json:"flows"`
+	GoodputBeforeBPS uint64 `json:"goodput_before_bps"` // of all together
+	GoodputBPS       uint64 `json:"goodput_bps"`
+	RTTBeforeNS      int64  `json:"rtt_before_ns"` // mean of smoothed round-trip times
+	RTTNS            int64  `json:"rtt_ns"`
+	RolledBack       string `json:"rolled_back"` // why the swap was taken back; empty: it stands
 }
 
 // WriteSwap writes the result of `ctl swap`.
@@ -66,6 +97,17 @@ func WriteSwap(w io.Writer, r *SwapReply) error {
 	if r.DryRun {
 		_, err := fmt.Fprintf(w, "%s: %s → %s for %s would move %d flows on %d workers; nothing has changed\n", r.Kind, r.From, r.To, r.For, r.Flows, r.Workers)
 		return err
+	}
+	if t := r.Trial; t != nil {
+		verdict := "it stays"
+		if t.RolledBack != "" {
+			verdict = "rolled back: " + t.RolledBack
+		}
+		_, err := fmt.Fprintf(w, "trial of %v with %d flows: goodput %.4g → %.4g Mbit/s, RTT %s → %s; %s\n", time.Duration(r.TookNS).Round(time.Millisecond),
+			t.Flows, float64(t.GoodputBeforeBPS)/1e6, float64(t.GoodputBPS)/1e6, dur(t.RTTBeforeNS), dur(t.RTTNS), verdict)
+		if err != nil || t.RolledBack != "" {
+			return err
+		}
 	}
 	_, err := fmt.Fprintf(w, "%s: %s → %s for %s, %d flows on %d workers, gap %v, took %v\n", r.Kind, r.From, r.To, r.For, r.Flows, r.Workers,
 		time.Duration(r.GapNS), time.Duration(r.TookNS))

@@ -96,6 +96,7 @@ const (
 	EventStart    = "start"    // the daemon serves
 	EventStop     = "stop"     // the daemon drains
 	EventSwap     = "swap"     // flows went to another module by request
+	EventRollback = "rollback" // a swap was taken back, as its trial has failed
 	EventLate     = "late"     // a module is late, its flows went to the fallback
 	EventDead     = "dead"     // a module died, or was killed
 	EventFallback = "fallback" // the flows of a module that died are with the fallback

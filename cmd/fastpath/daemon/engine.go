@@ -25,6 +25,7 @@ type engine struct {
 var (
 	_ host.Engine      = (*engine)(nil)
 	_ host.FlowCounter = (*engine)(nil)
+	_ host.Trier       = (*engine)(nil)
 )
 
 // newEngine starts with what each stack begins with: one module of each kind, at index 0.
@@ -117,6 +118,29 @@ func (e *engine) Replace(k plugins.Kind, index int, perWorker []any) (flows int,
 		return err
 	})
 	return flows, err
+}
+
+// Undo implements host.Trier.
+func (e *engine) Undo(k plugins.Kind, index int) (flows int, err error) {
+	err = e.each(k, index, func(s *stack.Stack, i int) error {
+		n, err := s.Undo(k, i)
+		flows += n
+		return err
+	})
+	return flows, err
+}
+
+// Measure implements host.Trier.
+func (e *engine) Measure(sel plugins.Selection) (all []plugins.FlowMeasure) {
+	first := 0
+	for _, s := range e.stacks {
+		for _, m := range s.Measure(sel) {
+			m.Worker += first
+			all = append(all, m)
+		}
+		first += s.Workers()
+	}
+	return all
 }
 
 // Detach implements host.Engine.

@@ -79,10 +79,11 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 		workerMetrics(out, &s.Workers[i])
 	}
 	for k := range plugins.NumKinds {
-		swaps, flows := c.d.names.swapCounts(k)
+		swaps, flows, rollbacks := c.d.names.swapCounts(k)
 		l := labels{{"kind", k.String()}}
 		counter(out, "module_swaps_total", float64(swaps), l)
 		counter(out, "module_swapped_flows_total", float64(flows), l)
+		counter(out, "module_rollbacks_total", float64(rollbacks), l)
 	}
 	if m, err := c.d.Modules(context.Background()); err == nil {
 		for i := range m.Modules {

@@ -68,8 +68,9 @@ type moduleNames struct {
 	mu             sync.Mutex
 	active         [plugins.NumKinds]string
 	swaps, swapped [plugins.NumKinds]uint64 // times that flows were swapped, and how many
-	late           map[string]uint64        // times that "kind/name" was late
-	dead           map[string]bool          // "kind/name" has died and not been started again
+	rollbacks      [plugins.NumKinds]uint64
+	late           map[string]uint64 // times that "kind/name" was late
+	dead           map[string]bool   // "kind/name" has died and not been started again
 }
 
 func (n *moduleNames) current(k plugins.Kind) string {
@@ -84,11 +85,11 @@ func (n *moduleNames) lates(k plugins.Kind, name string) uint64 {
 	return n.late[k.String()+"/"+name]
 }
 
-// swapCounts are how often flows of a kind were swapped, and how many they were together.
-func (n *moduleNames) swapCounts(k plugins.Kind) (swaps, flows uint64) {
+// swapCounts are how often flows of a kind were swapped, how many they were together, and how many swaps were taken back.
+func (n *moduleNames) swapCounts(k plugins.Kind) (swaps, flows, rollbacks uint64) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.swaps[k], n.swapped[k]
+	return n.swaps[k], n.swapped[k], n.rollbacks[k]
 }
 
 // moduleEvent passes on an event of the manager. It is called with the manager's lock held.
@@ -111,6 +112,10 @@ func (d *Daemon) moduleEvent(e host.Event) {
 		}
 		n.swaps[e.Kind]++
 		n.swapped[e.Kind] += uint64(e.Flows)
+	case host.RolledBack:
+		n.active[e.Kind] = e.To
+		n.rollbacks[e.Kind]++
+		d.events.add(control.EventRollback, id+" has failed its trial, "+plural(e.Flows, "flow")+" went back: "+e.Detail, append(fields, "flows", e.Flows)...)
 	case host.WentLate:
 		n.late[id]++
 		d.events.add(control.EventLate, id+" is late, its flows are with the fallback", fields...)
@@ -256,11 +261,23 @@ func (d *Daemon) Swap(ctx context.Context, r control.SwapRequest) (*control.Swap
 		}
 		return reply, nil
 	}
-	rep, err := d.modules.Swap(ctx, k, r.Name, sel)
+	var rep host.SwapReport
+	if r.TrialNS > 0 {
+		var t host.TrialReport
+		rep, t, err = d.modules.SwapOnTrial(ctx, k, r.Name, sel, host.Trial{Time: time.Duration(r.TrialNS), MaxRTTIncrease: r.MaxRTTIncreasePercent,
+			MaxGoodputDrop: r.MaxGoodputDropPercent})
+		reply.Trial = &control.Trial{Flows: t.Flows, GoodputBeforeBPS: uint64(t.GoodputBefore * 8), GoodputBPS: uint64(t.GoodputNow * 8),
+			RTTBeforeNS: int64(t.RTTBefore), RTTNS: int64(t.RTTNow), RolledBack: t.RolledBack}
+	} else {
+		rep, err = d.modules.Swap(ctx, k, r.Name, sel)
+	}
 	if err != nil {
 		return nil, control.Refuse("%v", err)
 	}
 	reply.Flows, reply.TookNS = rep.Flows, int64(time.Since(began))
+	if reply.Trial != nil && reply.Trial.RolledBack != "" {
+		return reply, nil // its event was made by moduleEvent
+	}
 	if rep.Flows > 0 {
 		reply.GapNS = int64(max(d.engine.swapGap(k, d.engine.current(k), answerLimit), rep.Gap))
 	}

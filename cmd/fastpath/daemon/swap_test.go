@@ -114,7 +114,7 @@ func TestSwapSelections(t *testing.T) {
 	if e.Fields["flows"] == "0" || !strings.HasPrefix(e.Fields["for"], "30 %") {
 		t.Errorf("event: %+v", e)
 	}
-	if swaps, moved := d.names.swapCounts(2); swaps != 4 || moved < uint64(share) {
+	if swaps, moved, _ := d.names.swapCounts(2); swaps != 4 || moved < uint64(share) {
 		t.Errorf("counted: %d swaps of %d flows", swaps, moved)
 	}
 }
