@@ -445,7 +445,7 @@ func (e *Engine) resend(c *Conn, p place, flags uint8, most uint32) (sent uint32
 		n = min(n, max(c.burst.left+c.mss-1, first))
 	}
 	n = min(n, min(most, max(uint32(e.env.Fifo.Room()), 1))*c.mss)
-	s = e.cutPackets(c, p, n)
+	p, s = e.cutPackets(c, p, n)
 	end, fin := s.end, s.fin
 	if !probe && s.len() < c.mss {
 		end, fin = e.mergeable(c, p)
@@ -488,15 +488,15 @@ func (e *Engine) mergeable(c *Conn, p place) (end uint32, fin bool) {
 	return end, fin
 }
 
-// cutPackets returns the first n bytes of what is at p, in whole packets, and the first in any case: it cuts off the rest.
-func (e *Engine) cutPackets(c *Conn, p place, n uint32) *segment {
+// cutPackets returns the first n bytes of what is at p, in whole packets, and the first in any case, and their place: it cuts off the rest.
+func (e *Engine) cutPackets(c *Conn, p place, n uint32) (place, *segment) {
 	log := &c.out.log
 	if s := log.get(p); n < s.len() {
 		if k := max(n/c.mss, 1); k < s.packets(c.mss) {
 			p, _ = log.cutAt(p, s.seq+k*c.mss) // if it has too many pieces already it goes as a whole
 		}
 	}
-	return log.get(p)
+	return p, log.get(p)
 }
 
 // emitPieces sends [sq, sq+n) again: in one segment, or in several if the MSS has shrunk since.
