@@ -1,0 +1,5 @@
+//go:build race
+
+package sock_test
+
+const underRace = true
