@@ -5,7 +5,7 @@ TAGS  = $$(pkg-config --exists libdpdk 2>/dev/null && echo '-tags=dpdk')
 BIN   = bin/fastpath
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build demo test test-script test-e2e test-scale test-cong chaos test-race bench lint fuzz clean
+.PHONY: help deps build demo test test-script test-e2e test-virtio test-scale test-cong chaos test-race bench lint fuzz clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -29,6 +29,9 @@ test: build ## all tests (under 15 minutes)
 
 test-e2e: build ## the daemon against the kernel's TCP, in every combination (needs root)
 	$(GO) test -timeout 14m ./test/e2e -full
+
+test-virtio: build ## fastpath on virtio rings against DPDK's testpmd, in every combination (needs root)
+	$(GO) test -timeout 40m -run TestVirtio ./test/e2e -full
 
 test-script: ## the packet scripts of test/script/testdata; SCRIPTS="FILE..." runs others
 	$(GO) run ./test/script $(if $(SCRIPTS),$(SCRIPTS),--exact $$(find test/script/testdata -name '*.pkt' | sort))

@@ -51,6 +51,14 @@ type Parker interface {
 	Unpark()
 }
 
+// An Adviser is a Port that knows more about its state than the numbers say.
+type Adviser interface {
+	// Warnings lists what the port's user should know when it opens, one line each.
+	Warnings() []string
+	// LinkAdvice says why the link is down and what brings it back, or "".
+	LinkAdvice() string
+}
+
 // Caps are offload capabilities, found by asking the port.
 type Caps uint32
 

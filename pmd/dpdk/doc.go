@@ -27,6 +27,14 @@
 // before each burst. They serve as wake descriptors as well, and give the link's state and the kernel's drop count, of which the
 // PMD says nothing.
 //
+// # net_virtio_user and net_vhost
+//
+// They are the driver and the device of a virtio ring; either may make the socket (server=1 with net_virtio_user, the default with
+// net_vhost). When the other end goes, all but net_virtio_user as the client connect again. The link is down meanwhile. As the server,
+// net_virtio_user does not survive its own closing once that has happened, so its device is stopped, its socket removed, and the rest is
+// left to the end of the process: the same name cannot be opened again in it. Open waits for the first connection in that role.
+// The checksum and segmentation bits of frames are negotiated; what is received unfinished is marked pmd.RxPartial.
+//
 // # net_memif
 //
 // Open refuses it: the PMD can crash the process. When a connection ends, it frees the control channel and unmaps the shared

@@ -33,12 +33,13 @@ const defaultMemory = 256 << 20
 
 // environment is EAL's state. mu is held through every change of DPDK's devices: DPDK asks for that.
 var environment struct {
-	mu      sync.Mutex
-	started bool
-	ended   bool
-	pci     bool
-	err     error    // of the start, which cannot be tried again
-	open    []string // devices of open ports
+	mu        sync.Mutex
+	started   bool
+	ended     bool
+	pci       bool
+	abandoned bool     // a device is left to the end of the process
+	err       error    // of the start, which cannot be tried again
+	open      []string // devices of open ports
 }
 
 // start starts EAL unless it runs. The caller holds mu.
@@ -220,6 +221,9 @@ func Shutdown() error {
 		return nil
 	}
 	env.ended = true
+	if env.abandoned { // EAL would close its device
+		return nil
+	}
 	if err := eal.Cleanup(); err != nil && !errors.Is(err, syscall.ENOTSUP) {
 		return fmt.Errorf("dpdk: EAL cleanup: %w", err)
 	}

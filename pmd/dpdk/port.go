@@ -23,6 +23,8 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -44,6 +46,9 @@ type Port struct {
 	queues []*Queue
 	sock   *packetSockets // of net_af_packet, else nil
 
+	warnings []string
+
+	linkMu sync.Mutex
 	mu     sync.RWMutex // held by Close against Stats and LinkUp
 	closed bool
 	last   pmd.Stats // after Close
@@ -120,7 +125,7 @@ func (p *Port) open(socketsBefore []int) error {
 		if err != nil {
 			return p.fail("cannot find the PMD's sockets", p.cfg.deviceValue(), err, nil)
 		}
-		p.sock = sock
+		p.sock, p.warnings = sock, unfinished(sock.ifname)
 	}
 	if most := int(min(ci.max_rx_queues, ci.max_tx_queues)); p.cfg.Queues > most {
 		op := fmt.Sprintf("the device has %d queue pairs", most)
@@ -174,7 +179,8 @@ func (p *Port) bufSize(mtu, least int) int {
 	if p.cfg.BufSize > 0 {
 		return p.cfg.BufSize
 	}
-	return min(65535, max(defaultBufSize, (headroom+mtu+ethOverhead+63)&^63, headroom+least))
+	const virtioHeader = 12 // net_virtio wants it to fit in behind the headroom
+	return min(65535, max(defaultBufSize, (headroom+mtu+ethOverhead+virtioHeader+63)&^63, headroom+least))
 }
 
 func (p *Port) configure(info *C.struct_rte_eth_dev_info, mtu int) error {
@@ -204,7 +210,11 @@ func (p *Port) configure(info *C.struct_rte_eth_dev_info, mtu int) error {
 	return p.try("the device rejects the MAC address", quoted("mac", p.cfg.MAC.String()), func() error {
 		mac := C.CBytes(p.cfg.MAC)
 		defer C.free(mac)
-		return errno(C.mac_set(C.uint16_t(p.id), (*C.uint8_t)(mac)))
+		err := errno(C.mac_set(C.uint16_t(p.id), (*C.uint8_t)(mac)))
+		if p.traits.anyMAC && errors.Is(err, syscall.ENOTSUP) {
+			return nil
+		}
+		return err
 	})
 }
 
@@ -277,6 +287,9 @@ func (p *Port) describe(driver string, info *C.struct_rte_eth_dev_info, mtu int)
 	if err := p.try("cannot read the MAC address", p.cfg.deviceValue(), func() error { return p.id.MACAddrGet(&mac) }); err != nil {
 		return err
 	}
+	if p.traits.anyMAC && p.cfg.MAC != nil {
+		copy(mac.HardwareAddr(), p.cfg.MAC)
+	}
 	key, table := p.caps.rss(p.id, info)
 	p.info = pmd.Info{
 		Driver: "dpdk:" + driver, Name: p.cfg.Name, MAC: bytes.Clone(mac.HardwareAddr()), MTU: mtu,
@@ -307,6 +320,8 @@ func (p *Port) LinkUp() bool {
 	if p.sock != nil { // the PMD says up whatever the interface does
 		return p.sock.up()
 	}
+	p.linkMu.Lock() // net_virtio_user takes up and drops connections when it is asked, and is not made for several at once
+	defer p.linkMu.Unlock()
 	l, err := p.id.EthLinkGetNowait()
 	return err == nil && l.Status()
 }
@@ -360,6 +375,9 @@ func (p *Port) Close() error {
 // release undoes Open, as far as it came.
 func (p *Port) release() error {
 	p.id.Stop()
+	if path := p.dev.listens(); path != "" {
+		return p.abandon(path)
+	}
 	p.id.Close()
 	errs := []error{detach(p.dev)}
 	for _, q := range p.queues {
@@ -367,6 +385,20 @@ func (p *Port) release() error {
 	}
 	if p.sock != nil {
 		p.sock.close()
+	}
+	return errors.Join(errs...)
+}
+
+// abandon leaves the stopped device to the end of the process. When its peer has gone and come back, net_virtio_user as a socket's server
+// leaves a descriptor with EAL's interrupt thread that it closes with the device, and the thread then aborts the process.
+func (p *Port) abandon(socket string) error {
+	environment.abandoned = true
+	var errs []error
+	for _, q := range p.queues {
+		errs = append(errs, q.pool.CheckLeaks())
+	}
+	if err := os.Remove(socket); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
 }

@@ -44,6 +44,22 @@ func New(p pmd.Port, now func() plugins.Time) *Port {
 // Queue implements pmd.Port.
 func (p *Port) Queue(i int) pmd.Queue { return p.outer[i] }
 
+// Warnings implements pmd.Adviser for the port below.
+func (p *Port) Warnings() []string {
+	if a, ok := p.Port.(pmd.Adviser); ok {
+		return a.Warnings()
+	}
+	return nil
+}
+
+// LinkAdvice implements pmd.Adviser for the port below.
+func (p *Port) LinkAdvice() string {
+	if a, ok := p.Port.(pmd.Adviser); ok {
+		return a.LinkAdvice()
+	}
+	return ""
+}
+
 // Close stops the capture, if one runs, and closes the port below.
 func (p *Port) Close() error {
 	p.mu.Lock()

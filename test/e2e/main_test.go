@@ -81,7 +81,7 @@ func need(t *testing.T, tools ...string) {
 // needDriver skips the test if the driver cannot be used.
 func needDriver(t *testing.T, driver string) {
 	t.Helper()
-	if driver == "dpdk" && !haveDPDK() {
+	if (driver == "dpdk" || driver == "virtio") && !haveDPDK() {
 		t.Skip("needs libdpdk (Debian: libdpdk-dev)")
 	}
 }

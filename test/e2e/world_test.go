@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"os"
@@ -37,7 +38,7 @@ const seed = 7
 
 // link is what lies between the client and the daemon.
 type link struct {
-	driver   string // "dpdk", "afpacket" or "tap"
+	driver   string // "dpdk", "afpacket", "tap", or "virtio": DPDK, with testpmd between the daemon and the client
 	mtu      int    // 0: 1500
 	offloads bool   // the client's checksum and segmentation offloads are on
 	queues   int    // of the daemon's port; 0: 1
@@ -52,6 +53,7 @@ type link struct {
 	dhcp     bool              // the daemon asks for its address, and its applications listen on any
 	v6       bool              // the applications listen on IPv6, and the peers use it
 	httpKeys string            // further keys of the HTTP application
+	virtio   *virtio           // with driver "virtio"
 }
 
 // world is a daemon, a client's namespace, and the link between them.
@@ -61,6 +63,8 @@ type world struct {
 	client, server *netns.NS
 	wire           *wire // nil on a clean link
 	daemon         *process
+	bridge         *process       // testpmd, with driver "virtio"
+	bridgeIn       io.WriteCloser // its commands
 	socket         string
 	dir            string
 }
@@ -88,7 +92,7 @@ func newWorld(t *testing.T, l link) *world {
 		w.server = newNS(t, "server")
 	}
 	w.must(w.server.Sysctl("net.ipv6.conf.default.disable_ipv6", "1"))
-	if l.driver != "tap" && l.path == nil {
+	if l.driver != "tap" && l.path == nil && (l.virtio == nil || l.mtu > 1500) {
 		w.veth(w.clientEnd(), w.otherEnd())
 	}
 	if l.driver != "tap" && l.path != nil {
@@ -150,7 +154,11 @@ func newNS(t *testing.T, name string) *netns.NS {
 }
 
 func (w *world) clientEnd() netns.End {
-	return netns.End{NS: w.client, Name: clientIf, Offloads: w.offloads, Addrs: []netip.Prefix{netip.MustParsePrefix(clientIP + "/24")}}
+	e := netns.End{NS: w.client, Name: clientIf, Offloads: w.offloads, Addrs: []netip.Prefix{netip.MustParsePrefix(clientIP + "/24")}}
+	if w.virtio != nil {
+		e.MAC, _ = net.ParseMAC(virtioClientMAC)
+	}
+	return e
 }
 
 func (w *world) otherEnd() netns.End { return netns.End{NS: w.server, Name: serverIf} }
@@ -210,6 +218,9 @@ func (w *world) config() string {
 		"afpacket": fmt.Sprintf("driver = \"afpacket\"\ninterface = %q\nmac = \"02:00:00:07:00:01\"\n", serverIf),
 		"tap":      fmt.Sprintf("driver = \"tap\"\ninterface = %q\n", serverIf),
 	}[w.driver]
+	if w.virtio != nil {
+		port = w.virtioPort()
+	}
 	listen, address := w.serverIP(), fmt.Sprintf("addresses = [\"%s\"]", strings.Join(append([]string{serverIP + "/24"}, w.addrs...), `", "`))
 	if w.dhcp {
 		listen, address = "0.0.0.0", "dhcp = true"
@@ -245,8 +256,15 @@ func (w *world) start() {
 	w.must(os.WriteFile(path, []byte(w.config()), 0o644))
 	bin, err := program()
 	w.must(err)
-	w.daemon = startProcess(w.T, w.server, exec.Command(bin, "run", "-c", path))
-	w.Cleanup(w.stop)
+	daemon := func() {
+		w.daemon = startProcess(w.T, w.server, exec.Command(bin, "run", "-c", path))
+		w.Cleanup(w.stop)
+	}
+	if w.virtio != nil {
+		w.startVirtio(daemon)
+	} else {
+		daemon()
+	}
 	w.eventually(20*time.Second, func() error {
 		var i control.Info
 		return w.call(control.OpInfo, nil, &i)

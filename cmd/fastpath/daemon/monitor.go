@@ -36,7 +36,7 @@ func (d *Daemon) startMonitor() {
 			for i, p := range d.ports {
 				if now := p.trace.LinkUp(); now != up[i] {
 					up[i] = now
-					d.linkEvent(p.conf.Name, now)
+					d.linkEvent(p, now)
 				}
 			}
 			if now := d.budget.Level(); now != level {
@@ -50,11 +50,13 @@ func (d *Daemon) startMonitor() {
 	}()
 }
 
-func (d *Daemon) linkEvent(port string, up bool) {
-	state := "down"
+func (d *Daemon) linkEvent(p *port, up bool) {
+	port, state, advice := p.conf.Name, "down", ""
 	if up {
 		state = "up"
+	} else if advice = p.trace.LinkAdvice(); advice != "" {
+		advice = ": " + advice
 	}
-	d.events.add(control.EventLink, fmt.Sprintf("link of port %s is %s", port, state), "port", port, "state", state)
-	d.log.Warn("link", "port", port, "state", state)
+	d.events.add(control.EventLink, fmt.Sprintf("link of port %s is %s%s", port, state, advice), "port", port, "state", state)
+	d.log.Warn("link"+advice, "port", port, "state", state)
 }

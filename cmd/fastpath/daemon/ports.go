@@ -46,6 +46,9 @@ func (d *Daemon) openPorts(context.Context) error {
 		}
 		d.log.Info("port", "name", c.Name, "driver", info.Driver, "mac", info.MAC.String(), "mtu", info.MTU, "queues", p.NumQueues(), "addresses", c.Addresses)
 		n := &port{conf: c, trace: trace.New(p, stack.Monotonic{}.Now)}
+		for _, w := range n.trace.Warnings() {
+			d.log.Warn(w, "port", c.Name)
+		}
 		d.ports = append(d.ports, n)
 		d.onStop(func() error {
 			if n.stack != nil {
