@@ -59,6 +59,13 @@ type FlowMeasure struct {
 	SRTT      time.Duration // smoothed round-trip time; 0: none yet
 }
 
+// ShadowFlow is what congestion control has decided for a flow, and what another one, that saw the same samples, would have.
+type ShadowFlow struct {
+	Local, Peer     netip.AddrPort
+	Cwnd, WouldCwnd uint32 // bytes
+	Rate, WouldRate uint64 // bytes per second; 0: from window and RTT
+}
+
 // mix is the finalizer of SplitMix64.
 func mix(x uint64) uint64 {
 	x += 0x9e3779b97f4a7c15

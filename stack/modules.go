@@ -112,6 +112,26 @@ func (s *Stack) Measure(sel plugins.Selection) (all []plugins.FlowMeasure) {
 	return all
 }
 
+// StartShadow has congestion control index, which serves no flow, see all samples; its decisions are only looked at.
+func (s *Stack) StartShadow(index int) (err error) {
+	s.each(func(w *Worker) {
+		if e := w.engine.StartShadow(index); e != nil {
+			err = e
+		}
+	})
+	return err
+}
+
+// EndShadow ends it, and returns what the module would have decided last for each flow, and how many decisions it has made.
+func (s *Stack) EndShadow() (flows []plugins.ShadowFlow, decisions uint64) {
+	s.each(func(w *Worker) {
+		var n uint64
+		flows, n = w.engine.EndShadow(flows)
+		decisions += n
+	})
+	return flows, decisions
+}
+
 // SwapGap is the longest time, over all workers, that flows which the last Use moved to module index waited for its first answer;
 // meanwhile they keep their last window and rate. waiting means that some still do.
 func (s *Stack) SwapGap(k plugins.Kind, index int) (gap time.Duration, waiting bool) {

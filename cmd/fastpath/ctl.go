@@ -61,7 +61,7 @@ func simple[R any](c *ctl, cmd *cobra.Command, op string, args func(argv []strin
 func (c *ctl) call(ctx context.Context, op string, args, reply any) error {
 	limit := callTimeout
 	if r, ok := args.(control.SwapRequest); ok {
-		limit += time.Duration(r.TrialNS) * 5 / 4 // with what is measured before
+		limit += time.Duration(r.ShadowNS) + time.Duration(r.TrialNS)*5/4 // with what is measured before
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -151,6 +151,7 @@ flow, the youngest decides. Flows that were handed over earlier and are not sele
 		Example: `  fastpath ctl swap cong cdg
   fastpath ctl swap cong cdg --percent 10 --dry-run
   fastpath ctl swap cong cdg --trial 10s --max-rtt-increase 50% --max-goodput-drop 20%
+  fastpath ctl swap cong cdg --shadow 5s --dry-run
   fastpath ctl swap cong cdg --new --peer 10.8.0.0/16 --local :443`,
 		Args: cobra.ExactArgs(2),
 	}
@@ -162,12 +163,13 @@ flow, the youngest decides. Flows that were handed over earlier and are not sele
 	trial := f.Duration("trial", 0, "watch the flows for so long, and go back if the module fails or a bound is broken")
 	maxRTT := f.String("max-rtt-increase", "", "bound of the trial: the round-trip time of the flows may rise by so much, such as 50%")
 	maxDrop := f.String("max-goodput-drop", "", "bound of the trial: the goodput of the flows may fall by so much, such as 20%")
+	shadow := f.Duration("shadow", 0, "first show for so long the samples of all flows to the module, and what it would have decided (cong only)")
 	dry := f.Bool("dry-run", false, "change nothing: only say how many flows would change")
 	return simple(c, cmd, control.OpSwap, func(argv []string) (any, error) {
 		if *percent < 1 || *percent > 100 {
 			return nil, fmt.Errorf("--percent: %d is not within 1…100", *percent)
 		}
-		r := control.SwapRequest{Kind: argv[0], Name: argv[1], NewOnly: *newOnly, Percent: *percent % 100, DryRun: *dry, TrialNS: int64(*trial)}
+		r := control.SwapRequest{Kind: argv[0], Name: argv[1], NewOnly: *newOnly, Percent: *percent % 100, DryRun: *dry, TrialNS: int64(*trial), ShadowNS: int64(*shadow)}
 		var err error
 		if r.MaxRTTIncreasePercent, err = parsePercent(*maxRTT); err != nil {
 			return nil, fmt.Errorf("--max-rtt-increase: %w", err)

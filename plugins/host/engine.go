@@ -39,6 +39,13 @@ type Trier interface {
 	Measure(sel plugins.Selection) []plugins.FlowMeasure
 }
 
+// Shadower is what an Engine may offer besides: a congestion control that serves no flow gets all samples, and what it decides is only
+// looked at.
+type Shadower interface {
+	StartShadow(index int) error
+	EndShadow() (flows []plugins.ShadowFlow, decisions uint64)
+}
+
 // FlowCounter is what an Engine may offer besides: the number of flows that the module at index serves, and of those that it was handed
 // while they were alive.
 type FlowCounter interface {

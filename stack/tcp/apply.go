@@ -35,6 +35,9 @@ const maxWindow = 1 << 30
 
 // applyCong takes a congestion-control decision.
 func (e *Engine) applyCong(index int, d *cong.Decision) {
+	if e.shadow != nil && index == e.shadow.index {
+		e.shadow.observe(d)
+	}
 	c := e.conn(d.Flow)
 	if c == nil || int(c.mod[plugins.Cong]) != index || !c.isOpen {
 		return

@@ -160,6 +160,7 @@ type Engine struct {
 	rtx     kind[rtx.Event, rtx.Command]
 	pace    kind[paceEvent, paceLine]
 	cong    kind[congSample, congDecision]
+	shadow  *shadow                   // nil but while one is watched
 	kinds   [plugins.NumKinds]anyKind // the same three
 	remotes int                       // modules in other processes: they may answer at any time
 	event   uint64                    // id of the last event of any kind

@@ -17,6 +17,9 @@ func (e *Engine) Modules() {
 	}
 	e.resumeSome()
 	e.rtx.run(e.now)
+	if e.shadow != nil {
+		e.mirror()
+	}
 	e.cong.run(e.now)
 	e.pace.run(e.now)
 	e.endAckMerging()
@@ -140,6 +143,12 @@ func (e *Engine) resumeCong(c *Conn) {
 	c.resume[plugins.Cong] = false
 	e.resumed(c, plugins.Cong)
 	s := e.newSample(c, cong.KindResume)
+	c.fillResume(s)
+	c.setBarrier(s.ID)
+}
+
+// fillResume adds what only a Resume says.
+func (c *Conn) fillResume(s *cong.Sample) {
 	s.Delivered = c.stat.delivered
 	s.PriorDelivered = c.stat.delivered - min(c.stat.rateDelivered, c.stat.delivered)
 	s.Interval = c.stat.rateInterval
@@ -149,7 +158,6 @@ func (e *Engine) resumeCong(c *Conn) {
 	if c.stat.rateAppLimited {
 		s.Flags |= cong.FlagAppLimited
 	}
-	c.setBarrier(s.ID)
 }
 
 // resumeRtx sends the Resume and the log of a flow to its rtx module, as much as budget allows. Until the log has ended, the flow
@@ -230,6 +238,12 @@ func (e *Engine) newSample(c *Conn, kind uint8) *cong.Sample {
 	}
 	e.event++
 	s := e.cong.push(c.mod[plugins.Cong])
+	e.fillSample(s, c, kind)
+	return s
+}
+
+// fillSample makes a sample with the flow's present state, as the latest event.
+func (e *Engine) fillSample(s *cong.Sample, c *Conn, kind uint8) {
 	*s = cong.Sample{
 		Flow: c.flow(), ID: e.event, Now: e.now, Kind: kind, CA: c.caState(), MSS: c.mss,
 		InFlight: c.inFlight(), PriorInFlight: c.inFlight(), Cwnd: c.cwnd, Ssthresh: c.ssthresh, Delivered: c.stat.delivered,
@@ -247,7 +261,6 @@ func (e *Engine) newSample(c *Conn, kind uint8) *cong.Sample {
 	if c.isCwndLimited() {
 		s.Flags |= cong.FlagCwndLimited
 	}
-	return s
 }
 
 // isCwndLimited tells whether the window may grow: it was used up in the last round, or, in slow start, at least half of it was.

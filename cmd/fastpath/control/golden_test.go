@@ -295,7 +295,9 @@ func TestSwapAndEventText(t *testing.T) {
 				return err
 			}
 		}
-		if err := WriteSwap(b, &SwapReply{Kind: "cong", From: "bbr", To: "cdg", For: "20 % of flows, peer 10.0.0.0/8", DryRun: true, Flows: 3, Workers: 2}); err != nil {
+		s := &Shadow{Decisions: 1234, Higher: 1, Flows: []ShadowFlow{{Local: netip.MustParseAddrPort("10.7.0.1:80"), Peer: netip.MustParseAddrPort("10.7.0.2:40322"),
+			CwndBytes: 14480, WouldCwndBytes: 28960, WouldPacingBPS: 120e6}}}
+		if err := WriteSwap(b, &SwapReply{Kind: "cong", From: "bbr", To: "cdg", For: "20 % of flows, peer 10.0.0.0/8", DryRun: true, Flows: 3, Workers: 2, Shadow: s}); err != nil {
 			return err
 		}
 		return WriteEvent(b, &Event{TimeUnixNS: 1_700_000_000_123_456_789, Kind: EventSwap, Message: "cong: 12 flows from bbr to cdg"})

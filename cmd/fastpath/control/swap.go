@@ -27,9 +27,12 @@ type SwapRequest struct {
 	TrialNS               int64 `json:"trial_ns,omitempty"`
 	MaxRTTIncreasePercent int   `json:"max_rtt_increase_percent,omitempty"`
 	MaxGoodputDropPercent int   `json:"max_goodput_drop_percent,omitempty"`
+	// ShadowNS is how long congestion control first gets the samples of all flows besides the one that serves them, and only tells what
+	// it would have decided. If it dies meanwhile or is late there is no swap.
+	ShadowNS int64 `json:"shadow_ns,omitempty"`
 }
 
-// MaxTrial is the longest trial.
+// MaxTrial is the longest trial, and the longest time to watch a shadow.
 const MaxTrial = 10 * time.Minute
 
 // Selection is which flows the request is for.
@@ -54,6 +57,9 @@ func (r *SwapRequest) check() error {
 	if r.TrialNS < 0 || r.TrialNS > int64(MaxTrial) {
 		return fmt.Errorf("a trial of %v is not within 0s…%v", time.Duration(r.TrialNS), MaxTrial)
 	}
+	if r.ShadowNS < 0 || r.ShadowNS > int64(MaxTrial) {
+		return fmt.Errorf("a shadow of %v is not within 0s…%v", time.Duration(r.ShadowNS), MaxTrial)
+	}
 	if r.MaxRTTIncreasePercent < 0 || r.MaxGoodputDropPercent < 0 || r.MaxGoodputDropPercent > 100 {
 		return errors.New("a bound of the trial is out of range")
 	}
@@ -77,9 +83,50 @@ type SwapReply struct {
 	Workers int    `json:"workers"`
 	// GapNS is the longest time, over all workers, from the change of owner to the new module's first answer for a flow that was
 	// handed over, in whole turns of the worker; meanwhile the flows keep their last window and rate. 0 if there was no flow.
-	GapNS  int64  `json:"gap_ns"`
-	TookNS int64  `json:"took_ns"` // from request until every worker has changed over, the start of a new process included; or the trial's end
-	Trial  *Trial `json:"trial,omitempty"`
+	GapNS  int64   `json:"gap_ns"`
+	TookNS int64   `json:"took_ns"` // from request until every worker has changed over, the start of a new process included; or the trial's end
+	Trial  *Trial  `json:"trial,omitempty"`
+	Shadow *Shadow `json:"shadow,omitempty"`
+}
+
+// Shadow is what a congestion control would have decided, had it served the flows whose samples it saw.
+type Shadow struct {
+	Decisions uint64       `json:"decisions"`
+	Lower     int          `json:"lower"`  // flows whose window it would have made smaller
+	Higher    int          `json:"higher"` // larger
+	Flows     []ShadowFlow `json:"flows"`  // in the order of addresses, at most MaxShadowFlows
+}
+
+// MaxShadowFlows bounds Shadow.Flows.
+const MaxShadowFlows = 100
+
+// ShadowFlow is a flow of Shadow, at its end.
+type ShadowFlow struct {
+	Local          netip.AddrPort `json:"local"`
+	Peer           netip.AddrPort `json:"peer"`
+	CwndBytes      uint32         `json:"cwnd_bytes"`
+	WouldCwndBytes uint32         `json:"would_cwnd_bytes"`
+	PacingBPS      uint64         `json:"pacing_bps"` // 0: from window and round-trip time
+	WouldPacingBPS uint64         `json:"would_pacing_bps"`
+}
+
+// writeShadow writes what the module would have decided.
+func writeShadow(w io.Writer, s *Shadow) error {
+	if _, err := fmt.Fprintf(w, "shadow: %d decisions; the window of %d flows would be smaller, of %d larger\n", s.Decisions, s.Lower, s.Higher); err != nil {
+		return err
+	}
+	rows := [][]string{{"LOCAL", "PEER", "CWND", "WOULD-BE", "PACING", "WOULD-BE"}}
+	rate := func(bps uint64) string {
+		if bps == 0 {
+			return "-"
+		}
+		return fmt.Sprintf("%.4g Mbit/s", float64(bps)/1e6)
+	}
+	for i := range s.Flows {
+		f := &s.Flows[i]
+		rows = append(rows, []string{f.Local.String(), f.Peer.String(), u(uint64(f.CwndBytes)), u(uint64(f.WouldCwndBytes)), rate(f.PacingBPS), rate(f.WouldPacingBPS)})
+	}
+	return table(w, rows)
 }
 
 // Trial is how the flows that were there all the time did before a swap, and last.
@@ -94,6 +141,11 @@ type Trial struct {
 
 // WriteSwap writes the result of `ctl swap`.
 func WriteSwap(w io.Writer, r *SwapReply) error {
+	if r.Shadow != nil {
+		if err := writeShadow(w, r.Shadow); err != nil {
+			return err
+		}
+	}
 	if r.DryRun {
 		_, err := fmt.Fprintf(w, "%s: %s → %s for %s would move %d flows on %d workers; nothing has changed\n", r.Kind, r.From, r.To, r.For, r.Flows, r.Workers)
 		return err

@@ -26,6 +26,7 @@ var (
 	_ host.Engine      = (*engine)(nil)
 	_ host.FlowCounter = (*engine)(nil)
 	_ host.Trier       = (*engine)(nil)
+	_ host.Shadower    = (*engine)(nil)
 )
 
 // newEngine starts with what each stack begins with: one module of each kind, at index 0.
@@ -141,6 +142,20 @@ func (e *engine) Measure(sel plugins.Selection) (all []plugins.FlowMeasure) {
 		first += s.Workers()
 	}
 	return all
+}
+
+// StartShadow implements host.Shadower.
+func (e *engine) StartShadow(index int) error {
+	return e.each(plugins.Cong, index, func(s *stack.Stack, i int) error { return s.StartShadow(i) })
+}
+
+// EndShadow implements host.Shadower.
+func (e *engine) EndShadow() (flows []plugins.ShadowFlow, decisions uint64) {
+	for _, s := range e.stacks {
+		f, n := s.EndShadow()
+		flows, decisions = append(flows, f...), decisions+n
+	}
+	return flows, decisions
 }
 
 // Detach implements host.Engine.

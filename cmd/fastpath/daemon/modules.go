@@ -3,6 +3,7 @@ package daemon
 import (
 	"cmp"
 	"context"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -255,6 +256,13 @@ func (d *Daemon) Swap(ctx context.Context, r control.SwapRequest) (*control.Swap
 	from := d.names.current(k)
 	sel := r.Selection()
 	reply := &control.SwapReply{Kind: r.Kind, From: from, To: r.Name, For: sel.String(), DryRun: r.DryRun, Workers: d.engine.Workers()}
+	if r.ShadowNS > 0 {
+		s, err := d.modules.Shadow(ctx, k, r.Name, time.Duration(r.ShadowNS), !r.DryRun)
+		if err != nil {
+			return nil, control.Refuse("%v", err)
+		}
+		reply.Shadow = shadowReply(&s)
+	}
 	if r.DryRun {
 		if reply.Flows, err = d.modules.Count(k, r.Name, sel); err != nil {
 			return nil, control.Refuse("%v", err)
@@ -287,4 +295,30 @@ func (d *Daemon) Swap(ctx context.Context, r control.SwapRequest) (*control.Swap
 	}
 	d.events.add(control.EventSwap, message, "for", reply.For, "kind", k, "module", r.Name, "from", from, "flows", rep.Flows, "gap_ns", reply.GapNS, "took_ns", reply.TookNS)
 	return reply, nil
+}
+
+// shadowReply sorts and counts what a module would have decided.
+func shadowReply(s *host.ShadowReport) *control.Shadow {
+	r := &control.Shadow{Decisions: s.Decisions, Flows: []control.ShadowFlow{}}
+	bps := func(bytes uint64) uint64 { // no rate, and no limit, are no figure
+		if bytes > math.MaxUint64/8 {
+			return 0
+		}
+		return bytes * 8
+	}
+	slices.SortFunc(s.Flows, func(a, b plugins.ShadowFlow) int { return cmp.Or(a.Local.Compare(b.Local), a.Peer.Compare(b.Peer)) })
+	for i := range s.Flows {
+		f := &s.Flows[i]
+		switch {
+		case f.WouldCwnd < f.Cwnd:
+			r.Lower++
+		case f.WouldCwnd > f.Cwnd:
+			r.Higher++
+		}
+		if len(r.Flows) < control.MaxShadowFlows {
+			r.Flows = append(r.Flows, control.ShadowFlow{Local: f.Local, Peer: f.Peer, CwndBytes: f.Cwnd, WouldCwndBytes: f.WouldCwnd,
+				PacingBPS: bps(f.Rate), WouldPacingBPS: bps(f.WouldRate)})
+		}
+	}
+	return r
 }

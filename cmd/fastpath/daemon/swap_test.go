@@ -62,6 +62,18 @@ func TestSwapSelections(t *testing.T) {
 	dial(flows)
 	check()
 
+	// A shadow sees all samples, and has no effect.
+	dry := call[control.SwapReply](d, control.OpSwap, control.SwapRequest{Kind: "cong", Name: "reno", DryRun: true, ShadowNS: 1e8})
+	if s := dry.Shadow; s == nil || s.Decisions < 2*flows || len(s.Flows) != control.MaxShadowFlows || s.Flows[0].WouldCwndBytes == 0 || dry.Flows != 2*flows {
+		t.Errorf("a shadow: %+v", dry)
+	}
+	if d.congs()["bbr"] != flows {
+		t.Errorf("after the shadow: %v", d.congs())
+	}
+	if _, err := try[control.SwapReply](d, control.OpSwap, control.SwapRequest{Kind: "rtx", Name: "list", ShadowNS: 1e8}); err == nil {
+		t.Error("a shadow of the retransmit queue")
+	}
+
 	// A share: on the listening port's side, and on the other one's, which is of the same stack here.
 	r := swap(control.SwapRequest{Name: "cdg", Percent: 30, Local: netip.MustParsePrefix("10.9.0.1/32"), LocalPort: 7})
 	if r.Flows < 10 || r.Flows > 50 || d.congs()["cdg"] != r.Flows || d.congs()["bbr"] != flows-r.Flows {

@@ -1,0 +1,89 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/fastpath-tcp/fastpath/plugins"
+)
+
+// ShadowReport is what a congestion control would have done.
+type ShadowReport struct {
+	Decisions uint64               // how many it has made
+	Flows     []plugins.ShadowFlow // those that were there at the end
+}
+
+// Shadow feeds the samples of all flows for d to a congestion control that serves none, besides those that do, and tells what it would
+// have decided last. With keep a module that was started for this stays, for a Swap that follows. A module that died or was late is an error.
+func (m *Manager) Shadow(ctx context.Context, kind plugins.Kind, name string, d time.Duration, keep bool) (r ShadowReport, err error) {
+	engine, ok := m.cfg.Engine.(Shadower)
+	switch {
+	case !ok:
+		return r, errors.New("this engine cannot mirror samples")
+	case kind != plugins.Cong:
+		return r, fmt.Errorf("%v modules cannot be watched: only congestion control decides by samples alone", kind)
+	case d <= 0:
+		return r, errors.New("the time to watch is missing")
+	}
+	_, err = m.locked(kind, name, func() (SwapReport, error) {
+		mod, err := m.choose(kind, name)
+		if err != nil {
+			return SwapReport{}, err
+		}
+		in, err := m.standBy(ctx, mod)
+		if err != nil {
+			return SwapReport{}, err
+		}
+		if err = engine.StartShadow(in.index); err == nil {
+			wait := make(chan struct{})
+			stop := context.AfterFunc(ctx, func() { close(wait) })
+			if !sleep(d, wait) {
+				err = context.Cause(ctx)
+			}
+			stop()
+			r.Flows, r.Decisions = engine.EndShadow()
+		} else {
+			r.Flows, r.Decisions = engine.EndShadow() // of the workers that had begun
+		}
+		if why := m.fit(mod, in); err == nil && why != "" {
+			err = errors.New(why)
+		}
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if (err != nil || !keep) && !mod.standing && !mod.gone && !m.chosen(mod) {
+			m.remove(mod)
+		}
+		return SwapReport{}, err
+	})
+	return r, err
+}
+
+// standBy returns the running instance of mod, which is started and attached if there is none.
+func (m *Manager) standBy(ctx context.Context, mod *module) (*instance, error) {
+	m.mu.Lock()
+	in, chosen := mod.inst, m.chosen(mod)
+	m.mu.Unlock()
+	switch {
+	case chosen:
+		return nil, errors.New("it serves flows already")
+	case in != nil:
+		return in, nil
+	}
+	in, err := m.start(ctx, mod)
+	if err != nil {
+		return nil, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if mod.inst != nil {
+		m.discard(in)
+		return nil, errors.New("it was restarted just now; try again")
+	}
+	if err := m.attachLocked(in); err != nil {
+		m.discard(in)
+		return nil, err
+	}
+	return in, nil
+}
