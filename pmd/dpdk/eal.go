@@ -105,7 +105,7 @@ func (e *EAL) args(d device) (args []string, setting string, err error) {
 	case HugepagesRequire:
 		if free < memory {
 			return nil, "", &Error{Setting: fmt.Sprintf("hugepages = %q, memory = %d", e.Hugepages, memory),
-				Op: fmt.Sprintf("%d MB of hugepages are free", free>>20), Err: syscall.ENOMEM}
+				Op: fmt.Sprintf("%d MB of hugepages are free: echo %d > /proc/sys/vm/nr_hugepages", free>>20, (memory+2<<20-1)/(2<<20)), Err: syscall.ENOMEM}
 		}
 	default:
 		return nil, "", &Error{Setting: quoted("hugepages", e.Hugepages), Op: "want auto, require or off", Err: syscall.EINVAL}

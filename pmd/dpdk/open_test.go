@@ -38,7 +38,7 @@ func TestOpenErrors(t *testing.T) {
 		{"buffer size", Config{Vdev: "net_af_packet0,iface=lo", BufSize: 512}, []string{"buf_size = 512", "DPDK: ", "will not fit in mbuf"}},
 		{"ring", Config{Vdev: "net_null0", Ring: 40000}, []string{"ring = 40000"}},
 		{"mac", Config{Vdev: "net_null0", MAC: net.HardwareAddr{1, 0, 0, 0, 0, 1}}, []string{`mac = "01:00:00:00:00:01"`}},
-		{"PCI", Config{Device: "0000:00:1f.7"}, []string{`device = "0000:00:1f.7"`, "without the PCI bus"}},
+		{"PCI", Config{Device: "0000:00:1f.7"}, []string{`device = "0000:00:1f.7"`, "no such PCI device", "lspci"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			_ = open(t, Config{Vdev: "net_null7"}) // EAL is started by a good port
@@ -169,7 +169,7 @@ func TestEALErrors(t *testing.T) {
 	}{
 		"args":      {EAL{Args: []string{"--no-such-flag"}}, []string{`args = ["--no-such-flag"]`}},
 		"memory":    {EAL{Hugepages: HugepagesOff, Memory: 1 << 50}, []string{"memory = 1125899906842624", "DPDK: "}},
-		"hugepages": {EAL{Hugepages: HugepagesRequire, Memory: 1 << 50}, []string{`hugepages = "require"`, "MB of hugepages are free"}},
+		"hugepages": {EAL{Hugepages: HugepagesRequire, Memory: 1 << 50}, []string{`hugepages = "require"`, "MB of hugepages are free: echo 536870912 > /proc/sys/vm/nr_hugepages"}},
 		"word":      {EAL{Hugepages: "perhaps"}, []string{`hugepages = "perhaps"`, "want auto, require or off"}},
 	}
 	if name := os.Getenv("FASTPATH_TEST_EAL"); name != "" {

@@ -63,6 +63,11 @@ func Open(c Config) (pmd.Port, error) {
 	if d.bus == "pci" && strings.Count(d.name, ":") == 1 {
 		d.name = "0000:" + d.name
 	}
+	if d.bus == "pci" {
+		if err := checkPCI("/sys", d.name); err != nil {
+			return nil, &Error{Port: c.Name, Op: "the device cannot be used", Setting: c.deviceValue(), Err: err}
+		}
+	}
 	env := &environment
 	env.mu.Lock()
 	defer env.mu.Unlock()
