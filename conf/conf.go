@@ -162,6 +162,7 @@ const (
 type Modules struct {
 	// PluginDir holds module binaries by name, fastpath-KIND-NAME. Empty: none but those given by path.
 	PluginDir string `toml:"plugin_dir"`
+	User      string `toml:"user"` // whose module processes are, by name or number, if the daemon is root's. Empty: the daemon's own
 	Rtx       Use    `toml:"rtx"`
 	Pace      Use    `toml:"pace"`
 	Cong      Use    `toml:"cong"`

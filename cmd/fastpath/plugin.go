@@ -7,9 +7,20 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/fastpath-tcp/fastpath/cmd/fastpath/daemon"
 	"github.com/fastpath-tcp/fastpath/plugins"
 	"github.com/fastpath-tcp/fastpath/plugins/host"
 )
+
+func newPluginLaunch() *cobra.Command {
+	return &cobra.Command{
+		Use:                daemon.Launcher,
+		Short:              "Isolate this process and execute a module",
+		Hidden:             true,
+		DisableFlagParsing: true,
+		RunE:               func(_ *cobra.Command, args []string) error { return host.Launch(args) },
+	}
+}
 
 func newPlugin() *cobra.Command {
 	return &cobra.Command{

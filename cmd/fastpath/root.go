@@ -17,7 +17,7 @@ func newRoot() *cobra.Command {
 		Args:          cobra.NoArgs,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	root.AddCommand(newRun(), newCheck(), newCtl(), newDemo(), newBench(), newSim(), newPlugin(), newVersion())
+	root.AddCommand(newRun(), newCheck(), newCtl(), newDemo(), newBench(), newSim(), newPlugin(), newPluginLaunch(), newVersion())
 	return root
 }
 

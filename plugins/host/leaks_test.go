@@ -18,13 +18,14 @@ import (
 
 // No zombie, descriptor, socket, mapping or process stays behind, however often a module crashes.
 func TestCrashesLeaveNothing(t *testing.T) {
-	crashes := 50
+	crashes := 200
 	if testing.Short() {
 		crashes = 5
 	}
 	e := newFakeEngine(t, 1, 3)
 	cfg := testConfig(t, e, testSpec(t, "good"))
 	cfg.Use[0].Restart.Limit = crashes + 1
+	cfg.Isolation.Launcher = []string{"launch"}
 	m := startManager(t, cfg)
 	var first usage
 	for i := range crashes {

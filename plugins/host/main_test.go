@@ -12,6 +12,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 	plugin "github.com/hashicorp/go-plugin"
+	"golang.org/x/sys/unix"
 
 	"github.com/fastpath-tcp/fastpath/cong"
 	"github.com/fastpath-tcp/fastpath/plugins"
@@ -31,6 +32,10 @@ func TestMain(m *testing.M) {
 			os.Exit(1)
 		}
 		os.Exit(0)
+	}
+	if len(os.Args) > 2 && os.Args[1] == "launch" {
+		fmt.Fprintln(os.Stderr, Launch(os.Args[2:]))
+		os.Exit(1)
 	}
 	if len(os.Args) == 3 && os.Args[1] == "test-module" {
 		testModule(os.Args[2])
@@ -94,6 +99,16 @@ func testModule(mode string) {
 	case "exit":
 		fmt.Fprintln(os.Stderr, "library libfoo is missing")
 		os.Exit(3)
+	case "probe": // refuses its parameters, and says what it may not do
+		m.Cong = func(plugins.Params, uint64) (cong.Module, error) {
+			_, inet := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)
+			nnp, _ := unix.PrctlRetInt(unix.PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0)
+			var files unix.Rlimit
+			_ = unix.Getrlimit(unix.RLIMIT_NOFILE, &files)
+			return nil, fmt.Errorf("uid %d, inet %v, unshare %v, nnp %d, files %d, home %q", os.Getuid(), inet, unix.Unshare(unix.CLONE_NEWNET), nnp,
+				files.Max, os.Getenv("HOME"))
+		}
+		sdk.Serve(m)
 	case "silent":
 		time.Sleep(time.Minute)
 	case "chatty":

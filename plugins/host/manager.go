@@ -140,6 +140,11 @@ func (m *Manager) Start(ctx context.Context) error {
 	if m.dir, m.lock, err = makeRunDir(m.cfg.RunDir); err != nil {
 		return fmt.Errorf("directory for module sockets: %w", err)
 	}
+	if m.cfg.Isolation.UID != 0 {
+		if err = os.Chmod(m.dir, 0o711); err != nil { // its modules' directories are theirs
+			return errors.Join(err, m.closeAll())
+		}
+	}
 	if err = m.startAll(ctx); err != nil {
 		return errors.Join(err, m.closeAll())
 	}

@@ -55,6 +55,11 @@ func (m *Manager) launch(ctx context.Context, s *Spec) (_ *process, err error) {
 	if p.dir, err = os.MkdirTemp(m.dir, ""); err != nil {
 		return nil, err
 	}
+	if uid := m.cfg.Isolation.UID; uid != 0 {
+		if err := os.Chown(p.dir, uid, m.cfg.Isolation.GID); err != nil {
+			return nil, err
+		}
+	}
 	control, err := p.handshake(ctx, m, s, b)
 	if err != nil {
 		return nil, err
@@ -82,11 +87,11 @@ func (p *process) handshake(ctx context.Context, m *Manager, s *Spec, b *binary)
 		AutoMTLS:         true,
 		SkipHostEnv:      true,
 		StartTimeout:     m.cfg.StartTimeout,
-		UnixSocketConfig: &plugin.UnixSocketConfig{TempDir: p.dir},
+		UnixSocketConfig: m.cfg.Isolation.sockets(p.dir),
 		Stderr:           &tail,
 		Logger:           pluginLogger(m.cfg.Log.With("kind", s.Kind.String(), "module", s.Name), s.Name),
 		RunnerFunc: func(_ hclog.Logger, cmd *exec.Cmd, _ string) (runner.Runner, error) {
-			c, err := newChild(b.path, b.args, append(cmd.Env, inheritedEnv()...), append(p.region.Files(), b.file))
+			c, err := newChild(b.path, b.args, &m.cfg.Isolation, append(cmd.Env, inheritedEnv()...), append(p.region.Files(), b.file))
 			if err != nil {
 				return nil, err
 			}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"strconv"
 	"sync"
 	"syscall"
@@ -58,10 +59,14 @@ type child struct {
 var _ runner.Runner = (*child)(nil)
 
 // newChild prepares cmd, whose environment is go-plugin's. The process gets the files as descriptors 3, 4, ...
-func newChild(path string, args, env []string, files []*os.File) (_ *child, err error) {
+func newChild(path string, args []string, iso *Isolation, env []string, files []*os.File) (_ *child, err error) {
 	c := &child{path: path, exited: make(chan struct{})}
 	// Execute what was opened and hashed, whatever path names by now. files ends with the binary.
 	cmd := &exec.Cmd{Path: fmt.Sprintf("/proc/self/fd/%d", 2+len(files)), Args: args, Env: env, ExtraFiles: files}
+	if iso.Launcher != nil { // which then executes that
+		cmd.Path = "/proc/self/exe"
+		cmd.Args = slices.Concat(args[:1], iso.Launcher, iso.launcherArgs(), args)
+	}
 	// A group of its own: a terminal's ^C is for the daemon, and what a module forks is killed with it.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 	c.cmd = cmd

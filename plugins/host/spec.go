@@ -154,6 +154,8 @@ type Config struct {
 	StartTimeout time.Duration
 	// Lockstep makes workers wait for module processes, turn by turn, in the workers' time: for simulation and conformance.
 	Lockstep bool
+	// Isolation restricts module processes.
+	Isolation Isolation
 	// MaxEvents bounds the list that Events returns. Default 256.
 	MaxEvents int
 }

@@ -18,6 +18,10 @@ import (
 
 // The test binary is the binary of its module processes, too. Buffers that are left fail the run.
 func TestMain(m *testing.M) {
+	if len(os.Args) > 2 && os.Args[1] == Launcher {
+		fmt.Fprintln(os.Stderr, host.Launch(os.Args[2:]))
+		os.Exit(1)
+	}
 	if len(os.Args) == 4 && os.Args[1] == "plugin" {
 		kind, err := plugins.ParseKind(os.Args[2])
 		if err == nil {

@@ -3,8 +3,11 @@ package daemon
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"math"
 	"math/rand/v2"
+	"os"
+	"os/user"
 	"slices"
 	"strconv"
 	"sync"
@@ -21,6 +24,9 @@ import (
 func (d *Daemon) startModules(ctx context.Context) (err error) {
 	c := &d.conf.Modules
 	hc := host.Config{Engine: d.engine, Log: d.log, PluginDir: c.PluginDir, Seed: rand.Uint64()}
+	if hc.Isolation, err = isolation(c.User); err != nil {
+		return fmt.Errorf("modules.user: %w", err)
+	}
 	for k := range plugins.NumKinds {
 		u := c.Kind(k)
 		hc.Use = append(hc.Use, host.Use{
@@ -54,6 +60,30 @@ func (d *Daemon) startModules(ctx context.Context) (err error) {
 		}
 	}
 	return nil
+}
+
+// Launcher is the command of this program that isolates a module's process: it calls host.Launch.
+const Launcher = "plugin-launch"
+
+// isolation is what holds for module processes, which are to be the given user's.
+func isolation(name string) (host.Isolation, error) {
+	i := host.Isolation{Launcher: []string{Launcher}}
+	if name == "" {
+		return i, nil
+	}
+	u, err := user.Lookup(name)
+	if err != nil {
+		if u, err = user.LookupId(name); err != nil {
+			return i, fmt.Errorf("there is no user %q", name)
+		}
+	}
+	if os.Getuid() != 0 {
+		return i, fmt.Errorf("only root can run modules as %s", u.Username)
+	}
+	if i.UID, err = strconv.Atoi(u.Uid); err == nil {
+		i.GID, err = strconv.Atoi(u.Gid)
+	}
+	return i, err
 }
 
 func (d *Daemon) spec(k plugins.Kind, name string, b *conf.Binary) host.Spec {
