@@ -135,6 +135,9 @@ func (r *runner) run(sc *lang.Script) (o Outcome) {
 		}
 		events = events[1:]
 	}
+	if len(events) == 0 {
+		return Outcome{Verdict: Broken, Line: 1, Text: "there is nothing to do: no packet, no call, no code"}
+	}
 	var err error
 	r.w, err = posix.New(posix.Config{Addrs: []netip.Prefix{netip.PrefixFrom(r.set.local, r.set.prefix)}, Gateway: r.set.gateway, MTU: r.set.mtu, TCP: r.set.tcp, Cong: r.set.cong})
 	if err != nil {
@@ -303,31 +306,48 @@ func (r *runner) expect(e *lang.Event, when int64) error {
 	if e.Packet.Proto != lang.TCP {
 		return unsupported("expecting UDP or ICMP packets")
 	}
-	var start int64 = -1
+	var pieces []posix.Sent
 	for done := 0; ; {
 		p, ok := r.nextPacket(e, until+tol)
+		if !ok && done > 0 {
+			return r.differs(e, when, fmt.Sprintf("%d bytes of payload", done), pieces)
+		}
 		if !ok {
 			return r.missing(e, when, until)
 		}
-		got := micros(p.At)
-		if start < 0 {
-			start = got
+		pieces = append(pieces, p)
+		if got := micros(p.At); e.Kind != lang.Any && (got < when-tol || got > until+tol) {
+			return failf("at another time\n  expected: %s %s\n  got:      %s", seconds(when), expected(e), r.describeAll(e, pieces))
 		}
-		if e.Kind != lang.Any && (got < when-tol || got > until+tol) {
-			return failf("at another time\n  expected: %s %s\n  got:      %s %s", seconds(when), expected(e), seconds(got), r.describe(p.Packet, e.Packet))
+		n, more, why := r.match(e, p, done)
+		if why != "" && done > 0 {
+			why = fmt.Sprintf("%d bytes of payload, then %s", done, why)
 		}
-		n, more, err := r.match(e, when, p, done)
-		if err != nil {
-			return err
+		if why != "" {
+			return r.differs(e, when, why, pieces)
 		}
 		if done += n; !more {
 			break
 		}
 	}
 	if r.last = when; e.Kind >= lang.Any {
-		r.last = start
+		r.last = micros(pieces[0].At)
 	}
 	return nil
+}
+
+// differs is the failure of an event for which the stack has sent other packets than are expected.
+func (r *runner) differs(e *lang.Event, when int64, why string, got []posix.Sent) error {
+	return failf("differs: %s\n  expected: %s %s\n  got:      %s", why, seconds(when), expected(e), r.describeAll(e, got))
+}
+
+// describeAll writes packets in the order in which they came, one per line: the first one may be the one at fault.
+func (r *runner) describeAll(e *lang.Event, all []posix.Sent) string {
+	lines := make([]string, len(all))
+	for i, p := range all {
+		lines[i] = seconds(micros(p.At)) + " " + r.describe(p.Packet, e.Packet)
+	}
+	return strings.Join(lines, "\n            ")
 }
 
 // anyWait is how long a packet whose time is * is waited for.
@@ -372,35 +392,30 @@ func (r *runner) ours(p []byte, want *lang.Packet) bool {
 	return r.cur != nil && r.cur.is(s)
 }
 
-// match compares one segment with what is expected, of which done bytes have come already. more says that it is not complete yet.
-func (r *runner) match(e *lang.Event, when int64, p posix.Sent, done int) (n int, more bool, err error) {
+// match compares one segment with what is expected, of which done bytes have come already: why is how it differs, "" if it does not.
+// more says that what is expected is not complete yet.
+func (r *runner) match(e *lang.Event, p posix.Sent, done int) (n int, more bool, why string) {
 	want := e.Packet
 	live, proto, err := parseSegment(p.Packet)
-	bad := func(why string) error {
-		return failf("differs: %s\n  expected: %s %s\n  got:      %s %s", why, seconds(when), expected(e), seconds(micros(p.At)), r.describe(p.Packet, want))
-	}
 	if err != nil {
-		return 0, false, bad(err.Error())
+		return 0, false, err.Error()
 	}
 	if proto != protoTCP {
-		return 0, false, bad(fmt.Sprintf("protocol %d", proto))
+		return 0, false, fmt.Sprintf("protocol %d", proto)
 	}
 	f := r.flowOfSegment(live)
 	if f == nil {
-		return 0, false, bad("addresses or ports")
+		return 0, false, "addresses or ports"
 	}
 	if want.SrcPort != 0 {
 		r.cur = f
 	}
 	s, opts, err := f.toScript(live, want)
 	if err != nil {
-		return 0, false, bad(err.Error())
+		return 0, false, err.Error()
 	}
 	more = done+len(s.data) < want.Len && len(s.data) > 0
-	if d := f.compare(&s, opts, want, done, more, r); d != "" {
-		return 0, false, bad(d)
-	}
-	return len(s.data), more, nil
+	return len(s.data), more, f.compare(&s, opts, want, done, more, r)
 }
 
 func (r *runner) flowOfSegment(s *segment) *flow {
