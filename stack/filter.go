@@ -6,8 +6,8 @@ import (
 )
 
 // filtered asks the packet filter about a received packet. Fragments pass: what they become is asked about. So do neighbour discovery
-// and MLD, without which there is no link.
-func (w *Worker) filtered(p *wire.Packet) wire.Drop {
+// and MLD, without which there is no link. sumOK says that the transport's checksum needs no look.
+func (w *Worker) filtered(p *wire.Packet, sumOK bool) wire.Drop {
 	if !w.filter.Active() || p.Family == 0 || p.Frag || p.Proto == wire.ProtoICMPv6 && len(p.Payload) > 0 && isControl6(p.Payload[0]) {
 		return wire.DropNone
 	}
@@ -15,20 +15,20 @@ func (w *Worker) filtered(p *wire.Packet) wire.Drop {
 	case filter.Allow:
 		return wire.DropNone
 	case filter.Reject:
-		w.reject(p)
+		w.reject(p, sumOK)
 	}
 	return wire.DropFilter
 }
 
 // reject tells the sender of a packet for this host that the filter refuses it.
-func (w *Worker) reject(p *wire.Packet) {
+func (w *Worker) reject(p *wire.Packet, sumOK bool) {
 	if !w.ours(p) {
 		return
 	}
 	var t wire.TCP
 	switch {
 	case p.Proto == wire.ProtoTCP:
-		if wire.ParseTCP(p, &t, false) == wire.DropNone {
+		if wire.ParseTCP(p, &t, sumOK) == wire.DropNone {
 			w.engine.Refuse(p, &t)
 		}
 	case p.Family == wire.IPv4: // RFC 1812, 5.2.7.1

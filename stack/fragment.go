@@ -43,7 +43,7 @@ func (w *Worker) reassembled(p *wire.Packet, whole []byte) wire.Drop {
 		return d
 	}
 	q.Fragmented = true
-	if d := w.filtered(&q); d != wire.DropNone {
+	if d := w.filtered(&q, false); d != wire.DropNone {
 		return d
 	}
 	if to := w.stack.steer.frame(&w.whole, &q); to >= 0 && to != w.index {

@@ -34,7 +34,7 @@ func (w *Worker) receive(b *pmd.Buf) {
 		return
 	}
 	w.share(b, &p)
-	if d := w.filtered(&p); d != wire.DropNone {
+	if d := w.filtered(&p, b.Flags&(pmd.RxCsumGood|pmd.RxPartial) != 0); d != wire.DropNone {
 		if w.ours(&p) || !w.excepted(b, wire.DropIPDest) { // the kernel has a filter of its own
 			w.drop(b, d)
 		}

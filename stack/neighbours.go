@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/fastpath-tcp/fastpath/plugins"
+	"github.com/fastpath-tcp/fastpath/pmd"
 	"github.com/fastpath-tcp/fastpath/stack/neigh"
 	"github.com/fastpath-tcp/fastpath/stack/route"
 	"github.com/fastpath-tcp/fastpath/stack/wire"
@@ -46,6 +47,9 @@ func (w *Worker) Resolve(ref *neigh.Ref, dst wire.Addr) (wire.MAC, bool) {
 	}
 	return mac, res == neigh.OK
 }
+
+// Hold implements tcp.Link.
+func (w *Worker) Hold(ref neigh.Ref, b *pmd.Buf) { w.freeChain(w.neigh.Enqueue(ref, b)) }
 
 // Confirm implements tcp.Link.
 func (w *Worker) Confirm(ref neigh.Ref) { w.neigh.Confirm(ref, w.now) }

@@ -325,7 +325,7 @@ func (e *Engine) control(k *Tuple, sq, ack uint32, flags uint16, wnd uint16, opt
 func (e *Engine) controlData(k *Tuple, sq, ack uint32, flags uint16, wnd uint16, opts []byte, set *Tuning, id uint16, c *Conn, size uint32) bool {
 	e.nextHop = neigh.Ref{}
 	mac, ok := e.env.Link.Resolve(&e.nextHop, k.Remote)
-	if !ok || e.env.Fifo.Room() == 0 {
+	if !ok && flags&wire.RST == 0 || ok && e.env.Fifo.Room() == 0 {
 		return false
 	}
 	b := e.env.Pool.Get()
@@ -351,7 +351,11 @@ func (e *Engine) controlData(k *Tuple, sq, ack uint32, flags uint16, wnd uint16,
 	s := f[at:]
 	wire.PutTCP(s, &wire.TCP{SrcPort: k.LocalPort, DstPort: k.RemotePort, Seq: sq, Ack: ack, Flags: flags, Window: wnd}, wire.TCPLen+len(opts))
 	binary.BigEndian.PutUint16(s[wire.TCPChecksum:], wire.Fold(wire.Sum(s, wire.PseudoSum(k.Local, k.Remote, wire.ProtoTCP, n))))
-	e.env.Fifo.Push(b)
 	e.Stats.SegsOut++
+	if !ok { // a reset, which nothing would send again
+		e.env.Link.Hold(e.nextHop, b)
+		return true
+	}
+	e.env.Fifo.Push(b)
 	return true
 }

@@ -16,8 +16,10 @@ import (
 type onLink struct{}
 
 func (onLink) Resolve(*neigh.Ref, wire.Addr) (wire.MAC, bool) { return wire.MAC{2}, true }
-func (onLink) Doubt(neigh.Ref)                                {}
-func (onLink) Confirm(neigh.Ref)                              {}
+func (onLink) Hold(_ neigh.Ref, b *pmd.Buf)                   { b.Free() }
+
+func (onLink) Doubt(neigh.Ref)   {}
+func (onLink) Confirm(neigh.Ref) {}
 
 // receiver is an engine with one connection that receives.
 type receiver struct {

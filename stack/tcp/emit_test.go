@@ -16,8 +16,10 @@ type oneLink struct{}
 func (oneLink) Resolve(*neigh.Ref, wire.Addr) (wire.MAC, bool) {
 	return wire.MAC{2, 0, 0, 0, 0, 2}, true
 }
-func (oneLink) Confirm(neigh.Ref) {}
-func (oneLink) Doubt(neigh.Ref)   {}
+func (oneLink) Confirm(neigh.Ref)            {}
+func (oneLink) Hold(_ neigh.Ref, b *pmd.Buf) { b.Free() }
+
+func (oneLink) Doubt(neigh.Ref) {}
 
 // emitter is an engine with a connection that has a megabyte to send; sent frames go back to the pool.
 func emitter(t testing.TB, local, remote string, caps pmd.Caps) (emit func(n uint32) bool, last func() []byte) {

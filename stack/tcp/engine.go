@@ -117,6 +117,8 @@ type Link interface {
 	// Resolve returns the link address for dst, or false if it is not known yet; it is then being asked for. The caller keeps ref
 	// with the destination, which makes the next call cheap.
 	Resolve(ref *neigh.Ref, dst wire.Addr) (wire.MAC, bool)
+	// Hold takes a frame that waits for the link address that Resolve did not know (RFC 1122, 2.3.2.2), for ref as it left it.
+	Hold(ref neigh.Ref, b *pmd.Buf)
 	// Confirm says that the peer behind ref answers.
 	Confirm(ref neigh.Ref)
 	// Doubt says that what is sent to the peer behind ref gets no answer.

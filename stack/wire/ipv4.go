@@ -28,7 +28,11 @@ func parseIPv4(b []byte, p *Packet, csumDone bool) Drop {
 	if martian(src) {
 		return DropIPSource
 	}
-	// A TTL of 0 or 1 is no reason to drop at the destination (RFC 1122, 3.2.1.7). Options are skipped (RFC 9293, MUST-50).
+	if hdr > IPv4Len && !optionsOK(b[IPv4Len:hdr]) {
+		return DropIPOption
+	}
+	// A TTL of 0 or 1 is no reason to drop at the destination (RFC 1122, 3.2.1.7). Options that mean
+	// nothing to us are skipped (RFC 9293, MUST-50).
 	p.Family, p.TOS, p.TTL, p.Proto = IPv4, b[1], b[8], b[9]
 	p.ID = uint32(binary.BigEndian.Uint16(b[4:]))
 	frag := binary.BigEndian.Uint16(b[6:])
@@ -40,6 +44,38 @@ func parseIPv4(b []byte, p *Packet, csumDone bool) Drop {
 	p.Dst = addrFromU32(binary.BigEndian.Uint32(b[16:]))
 	p.L3, p.Payload = b, b[hdr:]
 	return DropNone
+}
+
+// IPv4 options that are looked at (RFC 791, 3.1).
+const (
+	optEnd          = 0
+	optNop          = 1
+	optLooseSource  = 131
+	optStrictSource = 137
+)
+
+// optionsOK reports whether the options of a header are well formed, and none is a source route that goes on from here: we forward nothing,
+// and such packets are dropped everywhere (RFC 7126, 4.3).
+func optionsOK(o []byte) bool {
+	for len(o) > 0 {
+		switch o[0] {
+		case optEnd:
+			return true
+		case optNop:
+			o = o[1:]
+			continue
+		}
+		if len(o) < 2 || o[1] < 2 || int(o[1]) > len(o) {
+			return false
+		}
+		if o[0] == optLooseSource || o[0] == optStrictSource {
+			if o[1] < 3 || o[2] <= o[1] { // its pointer is not behind the last address
+				return false
+			}
+		}
+		o = o[o[1]:]
+	}
+	return true
 }
 
 // martian reports whether src cannot be the address of one other host: 0.0.0.0/8, 127.0.0.0/8, multicast, class E and

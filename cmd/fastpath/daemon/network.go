@@ -39,7 +39,7 @@ func (n *network) Listen(_ context.Context, addr netip.AddrPort) (net.Listener, 
 			continue
 		}
 		lc := sock.ListenConfig{Stack: p.stack, Backlog: n.backlog, KeepAlive: -1, KeepAliveConfig: n.keep()}
-		l, err := lc.Listen(context.Background(), "tcp", withoutZone(addr).String())
+		l, err := lc.Listen(context.Background(), listenNetwork(addr), withoutZone(addr).String())
 		if err != nil {
 			for _, l := range ls {
 				l.Close()
@@ -106,10 +106,18 @@ func (n *network) Dial(ctx context.Context, addr netip.AddrPort) (net.Conn, erro
 			h.Stacks = append(h.Stacks, p.stack)
 		}
 	}
-	return h.DialContext(ctx, "tcp", withoutZone(addr).String())
+	return h.DialContext(ctx, listenNetwork(addr), withoutZone(addr).String())
 }
 
 // withoutZone is addr for a stack, which has one link only.
 func withoutZone(addr netip.AddrPort) netip.AddrPort {
 	return netip.AddrPortFrom(addr.Addr().WithZone(""), addr.Port())
+}
+
+// listenNetwork is what to listen on: 0.0.0.0 in a configuration means IPv4 alone, [::] both families.
+func listenNetwork(addr netip.AddrPort) string {
+	if addr.Addr() == netip.IPv4Unspecified() {
+		return "tcp4"
+	}
+	return "tcp"
 }
