@@ -30,6 +30,23 @@ func TestDHCP(t *testing.T) {
 		}
 		return nil
 	})
+	var info control.Info
+	w.must(w.call(control.OpInfo, nil, &info))
+	if a := info.Ports[0].Addresses; !slices.Contains(a, serverIP+"/24") {
+		t.Errorf("`ctl info` shows the addresses %v", a)
+	}
+	w.eventually(5*time.Second, func() error {
+		all := w.events()
+		if !slices.ContainsFunc(all, func(e control.Event) bool { return e.Kind == control.EventAddress && e.Fields["origin"] == "dhcp" }) {
+			return fmt.Errorf("events %v", all)
+		}
+		return nil
+	})
+	for line := range strings.Lines(w.daemon.said()) {
+		if strings.Contains(line, `"DHCP lease"`) && !strings.Contains(line, "port="+info.Ports[0].Name+" ") {
+			t.Errorf("another name of the port: %s", line)
+		}
+	}
 	c, err := w.dial(portEcho)
 	w.must(err)
 	defer c.Close()

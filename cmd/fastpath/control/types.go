@@ -21,7 +21,7 @@ type PortInfo struct {
 	Name      string   `json:"name"`
 	Driver    string   `json:"driver"`
 	MAC       string   `json:"mac"`
-	Addresses []string `json:"addresses"`
+	Addresses []string `json:"addresses"` // that it has now, with a state that is not "preferred": "2001:db8::1/64 tentative"
 	LinkUp    bool     `json:"link_up"`
 	LinkDowns uint64   `json:"link_downs"` // times that the link was seen to be down
 	LinkUps   uint64   `json:"link_ups"`   // times that it came back
@@ -105,6 +105,7 @@ const (
 	EventGivenUp  = "given_up" // a module is not started again
 	EventMemory   = "memory"   // the memory budget entered another level
 	EventLink     = "link"     // a port's link went up or down
+	EventAddress  = "address"  // a port got an address or lost it, or another host has it
 	EventFilter   = "filter"   // the packet filter was replaced
 )
 

@@ -18,12 +18,12 @@ func (d *Daemon) startDHCP(context.Context) error {
 		if !p.conf.DHCP {
 			continue
 		}
-		log := d.log.With("port", p.conf.Name)
+		log := portLog(d.log, p.conf.Name)
 		ctx, cancel := context.WithCancel(context.Background())
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)
-			if err := dhcp.Run(ctx, dhcp.Config{Stack: p.stack, HostName: host, Log: d.log}); err != nil {
+			if err := dhcp.Run(ctx, dhcp.Config{Stack: p.stack, HostName: host, Log: log}); err != nil {
 				log.Error("DHCP", "err", err)
 			}
 		}()

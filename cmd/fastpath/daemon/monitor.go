@@ -7,10 +7,10 @@ import (
 	"github.com/fastpath-tcp/fastpath/cmd/fastpath/control"
 )
 
-// monitorEvery is how often links and the memory budget are looked at.
+// monitorEvery is how often links, addresses and the memory budget are looked at.
 const monitorEvery = 200 * time.Millisecond
 
-// startMonitor has changes of links and of the memory budget's level become events.
+// startMonitor has changes of links, of addresses and of the memory budget's level become events.
 func (d *Daemon) startMonitor() {
 	stop, ended := make(chan struct{}), make(chan struct{})
 	d.onStop(func() error {
@@ -18,9 +18,9 @@ func (d *Daemon) startMonitor() {
 		<-ended
 		return nil
 	})
-	up := make([]bool, len(d.ports))
+	up, seen := make([]bool, len(d.ports)), make([]seenAddresses, len(d.ports))
 	for i, p := range d.ports {
-		up[i] = p.trace.LinkUp()
+		up[i], seen[i] = p.trace.LinkUp(), p.configured()
 	}
 	level := d.budget.Level()
 	go func() {
@@ -38,6 +38,7 @@ func (d *Daemon) startMonitor() {
 					up[i] = now
 					d.linkEvent(p, now)
 				}
+				d.addressEvents(p, seen[i])
 			}
 			if now := d.budget.Level(); now != level {
 				used := d.budget.Used()

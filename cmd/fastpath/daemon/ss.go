@@ -20,7 +20,7 @@ func (d *Daemon) Info(context.Context) (*control.Info, error) {
 	r := &control.Info{PID: os.Getpid(), Version: d.opts.Version, Config: d.opts.Config, StartUnixNS: d.started.UnixNano(), Ports: []control.PortInfo{}}
 	for _, p := range d.ports {
 		i := p.trace.Info()
-		one := control.PortInfo{Name: p.conf.Name, Driver: i.Driver, MAC: i.MAC.String(), Addresses: texts(p.conf.Addresses), LinkUp: p.trace.LinkUp()}
+		one := control.PortInfo{Name: p.conf.Name, Driver: i.Driver, MAC: i.MAC.String(), Addresses: p.addresses(), LinkUp: p.trace.LinkUp()}
 		for _, w := range p.stack.Stats() {
 			one.LinkDowns += w.L3.LinkDowns
 			one.LinkUps += w.L3.LinkUps

@@ -32,7 +32,7 @@ func (d *Daemon) startStacks(context.Context) error {
 		s, err := stack.New(stack.Config{
 			Port: p.trace, Addrs: p.conf.Addresses, Gateway: p.conf.Gateway, Gateway6: p.conf.Gateway6,
 			SLAAC: p.conf.SLAAC, Dynamic: p.conf.DHCP, Secret: machineSecret(), Workers: workersOf(d.conf.Workers, p.conf.Name),
-			Exception: except, Modules: fallbacks, TCP: tcpConfig(&d.conf.TCP, p.conf.MTU), Arena: d.arena, Log: d.log.With("port", p.conf.Name),
+			Exception: except, Modules: fallbacks, TCP: tcpConfig(&d.conf.TCP, p.conf.MTU), Arena: d.arena, Log: portLog(d.log, p.conf.Name),
 		})
 		if err != nil {
 			return fmt.Errorf("port[%d] %q: %w", i, p.conf.Name, err)

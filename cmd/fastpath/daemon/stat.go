@@ -81,16 +81,9 @@ var capNames = []struct {
 func portStat(p *port) control.PortStat {
 	i, s := p.trace.Info(), p.trace.Stats()
 	r := control.PortStat{
-		Name: p.conf.Name, Driver: i.Driver, MAC: i.MAC.String(), Addresses: []string{}, LinkUp: p.trace.LinkUp(), MTUBytes: i.MTU, Offloads: []string{},
+		Name: p.conf.Name, Driver: i.Driver, MAC: i.MAC.String(), Addresses: p.addresses(), LinkUp: p.trace.LinkUp(), MTUBytes: i.MTU, Offloads: []string{},
 		RxFrames: s.RxFrames, RxBytes: s.RxBytes, RxDropped: s.RxDropped, RxErrors: s.RxErrors,
 		TxFrames: s.TxFrames, TxBytes: s.TxBytes, TxErrors: s.TxErrors, TxFull: s.TxFull,
-	}
-	for _, a := range p.stack.Addresses() {
-		s := a.Prefix.String()
-		if a.State != "preferred" {
-			s += " " + a.State
-		}
-		r.Addresses = append(r.Addresses, s)
 	}
 	for _, c := range capNames {
 		if i.Caps&c.cap != 0 {
