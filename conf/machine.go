@@ -2,6 +2,7 @@ package conf
 
 import (
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -21,11 +22,13 @@ type Machine struct {
 	Siblings map[int][]int    // CPU → CPUs on the same physical core, itself included
 	Free     []string         // hugepage sizes with free pages: "2048kB"
 	Root     string           // where /proc and /sys are; "" in production
+
+	Addresses func(iface string) []netip.Prefix // that the kernel has on an interface; nil: they are not known
 }
 
 // ReadMachine describes this machine. root is put before /proc and /sys.
 func ReadMachine(root string) (*Machine, error) {
-	m := &Machine{IRQs: map[int][]string{}, Siblings: map[int][]int{}, Root: root}
+	m := &Machine{IRQs: map[int][]string{}, Siblings: map[int][]int{}, Root: root, Addresses: kernelAddresses}
 	cpu := filepath.Join(root, "/sys/devices/system/cpu")
 	var err error
 	if m.Present, err = readCPUs(filepath.Join(cpu, "present")); err != nil {

@@ -32,6 +32,7 @@ func (v *validator) ports() {
 	}
 	if !v.broken {
 		v.peers()
+		v.devices()
 		v.exceptions()
 	}
 }
@@ -115,15 +116,20 @@ func (v *validator) addresses(key string, p *Port, taken map[netip.Addr]string) 
 	v.gateway(key+".gateway6", p, p.Gateway6, ipv6)
 }
 
-// gateway checks that a gateway is on link: in one of the port's networks, or link-local.
+// gateway checks that a gateway is another host on link: in one of the port's networks, or link-local.
 func (v *validator) gateway(key string, p *Port, gw netip.Addr, ipv6 bool) {
 	if !gw.IsValid() || v.broken || v.bad("port") {
 		return
 	}
+	own := func(a netip.Prefix) bool { return a.Addr() == gw.WithZone("") }
 	switch zone := gw.Zone(); {
+	case slices.ContainsFunc(p.Addresses, own):
+		v.at(key, "%v is the port's own address", gw)
 	case zone != "" && zone != p.Name:
 		v.at(key, "%v is in the zone of another port", gw)
-	case gw.Is6() && gw.IsLinkLocalUnicast() && ipv6:
+	case gw.Is6() && !ipv6:
+		v.at(key, "%v has no meaning without IPv6: the port needs an IPv6 address, or slaac = true", gw)
+	case gw.Is6() && gw.IsLinkLocalUnicast():
 	case !slices.ContainsFunc(p.Addresses, func(a netip.Prefix) bool { return a.Contains(gw) }) && len(p.Addresses) > 0:
 		v.at(key, "%v is in none of the port's networks", gw)
 	}
