@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"os/exec"
 	"testing"
 	"time"
 
@@ -149,4 +150,43 @@ func TestExceptionRate(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// The kernel gets each frame on the interface itself, too. With the port's own Ethernet address there it takes what is for any of its
+// addresses (RFC 1122, 3.3.4.2: weak host model), so that it answers twice, until a remedy of conf/example.toml keeps it from that.
+func TestExceptionOnce(t *testing.T) {
+	w := newWorld(t, link{driver: "afpacket", portKeys: fmt.Sprintf("exception = %q\nexception_addresses = [\"%s/24\"]\n", exceptionIf, kernelIP)})
+	set := func(arpIgnore, rpFilter int) {
+		for name, value := range map[string]int{"arp_ignore": arpIgnore, "rp_filter": rpFilter} {
+			w.must(w.server.Run("sysctl", "-q", fmt.Sprintf("net.ipv4.conf.all.%s=0", name), fmt.Sprintf("net.ipv4.conf.%s.%s=%d", serverIf, name, value)))
+		}
+	}
+	answers := func() (n int, twice bool) {
+		out, err := w.client.Command("ping", "-c", "4", "-i", "0.2", "-W", "2", kernelIP).CombinedOutput()
+		if err != nil {
+			t.Fatalf("ping: %v\n%s", err, out)
+		}
+		return bytes.Count(out, []byte("bytes from")), bytes.Contains(out, []byte("DUP!"))
+	}
+	w.must(w.server.Run("ip", "link", "set", serverIf, "address", "02:00:00:07:00:01"))
+	set(0, 0)
+	if n, twice := answers(); !twice {
+		t.Errorf("%d answers, none twice: there is nothing to remedy", n)
+	}
+	set(1, 1)
+	if n, twice := answers(); n != 4 || twice {
+		t.Errorf("with arp_ignore and rp_filter: %d answers, twice %v", n, twice)
+	}
+	t.Run("nft", func(t *testing.T) {
+		nft, err := exec.LookPath("nft")
+		if err != nil {
+			t.Skip("needs nft (Debian: nftables)")
+		}
+		set(0, 0)
+		w.must(w.server.Run(nft, "add table netdev fastpath; add chain netdev fastpath in { type filter hook ingress device "+serverIf+" priority 0; policy drop; }"))
+		if n, twice := answers(); n != 4 || twice {
+			t.Errorf("%d answers, twice %v", n, twice)
+		}
+	})
+	w.download(1 << 20)
 }
