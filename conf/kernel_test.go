@@ -36,6 +36,31 @@ func TestImpossiblePorts(t *testing.T) {
 	}
 }
 
+// A port's gateway is looked at whatever else is wrong, but for what it depends on.
+func TestAllGateways(t *testing.T) {
+	_, err := Parse("f", []byte(`[[port]]
+name = "a"
+driver = "afpacket"
+interface = "lo"
+addresses = ["127.0.0.2/8"]
+gateway = "127.0.0.2"
+[[port]]
+name = "b"
+driver = "afpacket"
+interface = "lo"
+addresses = ["10.0.0.1/24"]
+gateway = "10.0.0.1"
+gateway6 = "fe80::1"
+`))
+	const want = `f:5: port[0].addresses[0]: 127.0.0.2/8 is not an address of a host
+f:10: port[1].interface: "lo" is the interface of the port on line 1 already
+f:12: port[1].gateway: 10.0.0.1 is the port's own address
+f:13: port[1].gateway6: fe80::1 has no meaning without IPv6: the port needs an IPv6 address, or slaac = true`
+	if err == nil || err.Error() != want {
+		t.Errorf("%v\nwant\n%s", err, want)
+	}
+}
+
 // What the kernel has on a port's interface, or does there beside an exception path, is warned of.
 func TestCheckKernel(t *testing.T) {
 	const (

@@ -105,7 +105,7 @@ func (v *validator) addresses(key string, p *Port, taken map[netip.Addr]string) 
 	if ipv6 && p.MTU < 1280 && !v.bad(key+".mtu") {
 		v.at(key+".mtu", "%d is too little for IPv6, which needs 1280", p.MTU) // RFC 8200, 5
 	}
-	v.gateway(key+".gateway", p, p.Gateway, ipv6)
+	v.gateway(key, "gateway", p, p.Gateway, ipv6)
 	if p.Gateway6.IsValid() && !p.Gateway6.Is6() {
 		v.at(key+".gateway6", "%v is not an IPv6 address", p.Gateway6)
 		return
@@ -113,12 +113,14 @@ func (v *validator) addresses(key string, p *Port, taken map[netip.Addr]string) 
 	if p.Gateway6.IsValid() && p.Gateway.Is6() {
 		v.at(key+".gateway6", "gateway is one of IPv6 already")
 	}
-	v.gateway(key+".gateway6", p, p.Gateway6, ipv6)
+	v.gateway(key, "gateway6", p, p.Gateway6, ipv6)
 }
 
 // gateway checks that a gateway is another host on link: in one of the port's networks, or link-local.
-func (v *validator) gateway(key string, p *Port, gw netip.Addr, ipv6 bool) {
-	if !gw.IsValid() || v.broken || v.bad("port") {
+func (v *validator) gateway(port, name string, p *Port, gw netip.Addr, ipv6 bool) {
+	key := port + "." + name
+	depends := []string{name, "name", "addresses", "slaac", "dhcp"}
+	if !gw.IsValid() || v.broken || v.odd[port] || slices.ContainsFunc(depends, func(k string) bool { return v.bad(port + "." + k) }) {
 		return
 	}
 	own := func(a netip.Prefix) bool { return a.Addr() == gw.WithZone("") }
