@@ -372,7 +372,7 @@ func TestWebShutdown(t *testing.T) {
 // A client that gives up, or goes away, cancels the handler's context; and a handler that panics cuts the answer off.
 func TestWebCancel(t *testing.T) {
 	each(t, func(t *testing.T, sa, sb *stack.Stack, proto string) {
-		started, ended := make(chan bool, 1), make(chan error, 1)
+		started, ended, read := make(chan bool, 1), make(chan error, 1), make(chan bool)
 		s := newSite(t, sa, sb, proto, func(w http.ResponseWriter, r *http.Request) {
 			http.NewResponseController(w).Flush()
 			if r.URL.Path == "/abort" {
@@ -381,6 +381,7 @@ func TestWebCancel(t *testing.T) {
 			started <- true
 			select {
 			case <-r.Context().Done():
+				<-read // the orderly end of the answer could overtake the client's giving up
 				ended <- nil
 			case <-time.After(soon):
 				ended <- errors.New("the handler's context does not end")
@@ -397,6 +398,7 @@ func TestWebCancel(t *testing.T) {
 		if _, err := io.ReadAll(r.Body); !errors.Is(err, context.Canceled) {
 			t.Errorf("reading goes on with %v", err)
 		}
+		close(read)
 		if err := <-ended; err != nil {
 			t.Errorf("cancelled: %v", err)
 		}

@@ -101,9 +101,13 @@ func (e *Engine) emit(c *Conn, sq uint32, flags uint16, off uint64, n uint32) bo
 	}
 	var opt [40]byte
 	opts := opt[:0]
+	optSum := uint64(0)
 	if c.tsOK {
-		opts = wire.PutTS(opts, e.tsVal(c), c.tsRecent)
+		val := e.tsVal(c)
+		opts = wire.PutTS(opts, val, c.tsRecent)
+		optSum = tsWord + uint64(val) + uint64(c.tsRecent)
 	}
+	plain := len(opts)
 	acks := flags&wire.ACK != 0
 	if acks && c.hasSACK() {
 		// The blocks must not make a segment longer than the path allows (RFC 9293, 3.7.1: options count against the data).
@@ -115,6 +119,9 @@ func (e *Engine) emit(c *Conn, sq uint32, flags uint16, off uint64, n uint32) bo
 	if c.ecn() != nil {
 		flags, opts, tos = c.ecnOutput(sq, flags, n, opts)
 	}
+	if len(opts) != plain {
+		optSum = wire.Sum(opts, 0)
+	}
 	tcpLen := wire.TCPLen + len(opts) + int(n)
 	t := &e.headers[c.slot%numHeaders]
 	at := int(t.tcpAt)
@@ -122,29 +129,39 @@ func (e *Engine) emit(c *Conn, sq uint32, flags uint16, off uint64, n uint32) bo
 	f := b.Bytes()
 	if at == tcpAt4 {
 		*(*[tcpAt4 + wire.TCPLen]byte)(f) = *(*[tcpAt4 + wire.TCPLen]byte)(t.b[:])
-		f[wire.EthLen+1] |= tos
+		if tos != 0 {
+			f[wire.EthLen+1] |= tos
+		}
 		c.ipID++
 		binary.BigEndian.PutUint32(f[wire.EthLen+2:], uint32(wire.IPv4Len+tcpLen)<<16|uint32(c.ipID))
 	} else {
 		*(*[maxHdr]byte)(f) = t.b
-		f[wire.EthLen+1] |= tos << 4
+		if tos != 0 {
+			f[wire.EthLen+1] |= tos << 4
+		}
 		binary.BigEndian.PutUint16(f[wire.EthLen+4:], uint16(tcpLen))
 	}
 	h := f[at:]
 	e.advertise(c)
 	binary.BigEndian.PutUint32(h[4:], sq)
 	binary.BigEndian.PutUint32(h[8:], c.rcvNxt)
-	binary.BigEndian.PutUint16(h[12:], uint16((wire.TCPLen+len(opts))/4)<<12|flags)
-	binary.BigEndian.PutUint16(h[14:], c.window())
+	word := uint32((wire.TCPLen+len(opts))/4)<<28 | uint32(flags)<<16 | uint32(c.window())
+	binary.BigEndian.PutUint32(h[12:], word)
 	copy(h[wire.TCPLen:], opts)
-	e.finish(c, t, b, f, h, opts, off, n)
+	// From registers: to read what was just written, in other sizes, would wait for the stores.
+	own := uint64(sq) + uint64(c.rcvNxt) + uint64(word) + optSum
+	e.finish(c, t, b, f, h, opts, own, tos, off, n)
 	e.env.Fifo.Push(b)
 	e.sentSegment(c, acks, n)
 	return true
 }
 
-// finish copies the payload and completes the checksums in one pass, or leaves them to the port (RFC 9293, MUST-2).
-func (e *Engine) finish(c *Conn, t *header, b *pmd.Buf, f, h, opts []byte, off uint64, n uint32) {
+// tsWord is the first word of the timestamps option with its padding.
+const tsWord = 0x0101080a
+
+// finish copies the payload and completes the checksums in one pass, or leaves them to the port (RFC 9293, MUST-2). own is the sum of what
+// this segment's TCP header has beside the template, tos what its IP header has.
+func (e *Engine) finish(c *Conn, t *header, b *pmd.Buf, f, h, opts []byte, own uint64, tos uint8, off uint64, n uint32) {
 	tcpLen := wire.TCPLen + len(opts) + int(n)
 	sum := uint64(t.tcpSum) + uint64(tcpLen)
 	data := h[wire.TCPLen+len(opts):]
@@ -161,9 +178,9 @@ func (e *Engine) finish(c *Conn, t *header, b *pmd.Buf, f, h, opts []byte, off u
 		return
 	}
 	if t.tcpAt == tcpAt4 {
-		binary.BigEndian.PutUint16(f[wire.EthLen+10:], wire.Fold(uint64(t.ipSum)+uint64(f[wire.EthLen+1]&3)+uint64(wire.IPv4Len+tcpLen)+uint64(c.ipID)))
+		binary.BigEndian.PutUint16(f[wire.EthLen+10:], wire.Fold(uint64(t.ipSum)+uint64(tos)+uint64(wire.IPv4Len+tcpLen)+uint64(c.ipID)))
 	}
-	sum = wire.Sum(h[4:wire.TCPLen+len(opts)], sum)
+	sum += own
 	if n > 0 {
 		var p [4][]byte
 		if c.snd.Slices(off, int(n), &p) == 1 {
