@@ -59,7 +59,7 @@ func (k *checker) heldTwice(key, name string, addrs []netip.Prefix, owner string
 
 // strictHost reports whether the kernel leaves frames alone that arrive on an interface for its addresses on another one. It must not
 // answer ARP there (arp_ignore); and unless the port has an Ethernet address of its own, it must drop packets whose way back is another
-// one, as strict reverse path filtering does (RFC 3704, 2.2). Linux has that for IPv4 only.
+// one, as strict reverse path filtering does (2.2). Linux has that for IPv4 only.
 func (k *checker) strictHost(name string, p *Port) bool {
 	if k.sysctl4(name, "arp_ignore") == 0 {
 		return false
