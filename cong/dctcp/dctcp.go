@@ -114,23 +114,9 @@ func (m *module) ack(s *state, in *cong.Sample, out *cong.Decision, mss uint32) 
 	if ev.Exit {
 		s.win.Finish(out)
 	}
-	if !ev.Grow {
-		return
+	if ev.Grow {
+		s.win.Grow(in, out, m.idle, mss)
 	}
-	limited := window.Limited(in, out)
-	if m.idle {
-		s.win.Validate(in, out, limited, mss)
-	}
-	acked := s.win.Credit(in, out)
-	if !limited || acked == 0 {
-		return
-	}
-	if out.Cwnd < out.Ssthresh {
-		if acked = window.SlowStart(out, acked); acked == 0 {
-			return
-		}
-	}
-	s.win.Avoid(out, acked, mss)
 }
 
 func (s *state) timeout(in *cong.Sample, out *cong.Decision, mss uint32) {

@@ -211,6 +211,20 @@ func TestSegLogTooManyPieces(t *testing.T) {
 	}
 }
 
+// Cutting an entry whose first pieces are acknowledged makes room by moving the others: the result says where the left part is now.
+func TestSegLogCutMoves(t *testing.T) {
+	l := segLog{pool: &ringPool{budget: new(mem.Budget)}}
+	*l.push() = segment{seq: 0, end: 100 * maxRun, txID: 1, unit: 100, run: maxRun - 1}
+	for i := uint32(1); i < maxRun; i++ {
+		l.lose(seq.Range{Start: 100 * i, End: 100*i + 100}, maxRun, 100)
+	}
+	l.ack(500)
+	p, ok := l.cutAt(l.seek(1000), 1050)
+	if left, right := l.get(p), l.get(l.next(p)); !ok || left.seq != 1000 || left.end != 1050 || right.seq != 1050 || right.end != 1100 {
+		t.Errorf("%v: left %+v, right %+v", ok, left, right)
+	}
+}
+
 // TestLostQueueModel compares the queue with a set of bytes.
 func TestLostQueueModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

@@ -188,6 +188,25 @@ func SlowStart(out *cong.Decision, acked uint32) uint32 {
 	return acked - n
 }
 
+// Grow is the growth of RFC 5681, 3.1, for a sample that may grow the window: slow start up to ssthresh, then congestion avoidance, if the
+// window held the flow back. idle says that a window that is not used decays.
+func (f *Flow) Grow(in *cong.Sample, out *cong.Decision, idle bool, mss uint32) {
+	limited := Limited(in, out)
+	if idle {
+		f.Validate(in, out, limited, mss)
+	}
+	acked := f.Credit(in, out)
+	if !limited || acked == 0 {
+		return
+	}
+	if out.Cwnd < out.Ssthresh {
+		if acked = SlowStart(out, acked); acked == 0 {
+			return
+		}
+	}
+	f.Avoid(out, acked, mss)
+}
+
 // Avoid grows the window by one segment per window of acknowledged bytes (RFC 5681, 3.1; RFC 3465, 2.1).
 func (f *Flow) Avoid(out *cong.Decision, acked, mss uint32) {
 	f.counter += uint64(acked)
