@@ -204,13 +204,16 @@ func (a *Arena) Put(ch *Chunk) {
 	}
 }
 
-// maxEmpty is how many empty slabs a class keeps at the most.
-const maxEmpty = 8
+// A class keeps minEmpty empty slabs, and up to maxEmpty if as many are in use, so that use that goes up and down, as a transfer's does,
+// does not give pages back and fault them in again all the time. Trim takes these, too.
+const (
+	minEmpty = 4
+	maxEmpty = 8
+)
 
-// takeSpare takes out an empty slab that is one too many, or returns nil. As many are kept as are in use, so that use that goes up and down
-// does not give pages back and fault them in again all the time; when the last one in use runs empty, one is left.
+// takeSpare takes out an empty slab that is one too many, or returns nil.
 func (k *class) takeSpare() *slab {
-	if k.empty <= min(max(k.hot/2, 1), maxEmpty) {
+	if k.empty <= min(max(k.hot/2, minEmpty), maxEmpty) {
 		return nil
 	}
 	k.hot--
