@@ -118,7 +118,8 @@ type Conn struct {
 	finRcvd             bool // ... and everything before it
 	quickAcks           uint8
 	pingpong            bool
-	newData             bool // bytes arrived in this turn that the reader has not been told of
+
+	pushed uint32 // send side: end of the last segment with PSH; it stands where it costs no padding
 
 	// Congestion and recovery, as the modules last said.
 	cwnd, ssthresh     uint32
@@ -162,6 +163,7 @@ type Conn struct {
 	chronoAt   plugins.Time // since when it is what chrono says
 	count      Counts
 	x          *extra // what few connections need; nil for the others
+	newData    bool   // bytes arrived in this turn that the reader has not been told of
 	orphan     bool   // the application has closed it
 	starved    bool   // its writer found no memory
 	counted    bool   // in Stats.Orphans

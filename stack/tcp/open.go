@@ -328,7 +328,7 @@ func (e *Engine) establish(c *Conn) {
 	c.state = Established
 	c.lastAck = e.now
 	c.stopTimer(timerState)
-	c.sndSml = c.sndUna
+	c.sndSml, c.pushed = c.sndUna, c.sndUna
 	c.cwndSeq = c.sndUna
 	e.openPath(c)
 	// RFC 6928, 2; one segment if the SYN or its ACK was lost.
