@@ -168,6 +168,7 @@ type Conn struct {
 	starved    bool   // its writer found no memory
 	counted    bool   // in Stats.Orphans
 	unresolved bool
+	refused    bool // the next departure lies beyond the line's horizon: writers wait
 	chrono     chrono
 }
 
@@ -242,6 +243,10 @@ func (c *Conn) setCwnd(cwnd uint32) {
 // so that it is still warm when it is sent. A window beyond twice of what is ever in flight does not count: something else limits
 // the flow. What was SACKed comes on top: it has left the network, and only waits for the hole below it to be filled.
 func (c *Conn) sizeSendBuffer() {
+	if c.refused {
+		c.sndLimit.Store(0)
+		return
+	}
 	if c.lowat {
 		c.eng.limitUnsent(c)
 		return

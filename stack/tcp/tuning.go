@@ -118,7 +118,7 @@ func (e *Engine) setUp(c *Conn, s *Setup) {
 // limitUnsent lets the application write no more than the low-water mark beyond what was sent, and wakes it when it may.
 func (e *Engine) limitUnsent(c *Conn) {
 	mark := uint64(c.Tuned().NotSentLowat)
-	if c.lowat = mark > 0; !c.lowat || !c.state.synchronized() {
+	if c.lowat = mark > 0; !c.lowat || !c.state.synchronized() || c.refused {
 		return
 	}
 	sent := min(c.off(c.sndNxt), c.snd.Tail())
