@@ -176,6 +176,7 @@ type Conn struct {
 type extra struct {
 	fo                         *fastOpen     // nil without Fast Open
 	ecn                        *ecnState     // nil without ECN
+	timeout                    *userTimeout  // nil without the user timeout option
 	rwndLimited, sndbufLimited time.Duration // see chrono
 	path                       *path         // nil: the interface's MTU, as far as is known
 	urgent                     uint64        // stream offset behind the last urgent byte that the peer has announced; 0: none

@@ -65,6 +65,7 @@ type Stats struct {
 	HorizonRefusals             uint64 // times that writers had to wait because the next departure lay too far ahead
 	SackIgnored                 uint64
 	AppLimitedMarks, IdleStarts uint64
+	UserTimeouts                uint64 // user timeouts that peers advertised, and that were looked at (RFC 5482)
 	TooBigs, TooBigsIgnored     uint64 // routers' words about the path's MTU that quote something in flight
 	PathShrinks                 uint64 // times that segments became smaller
 	BlackHoles                  uint64 // ... because timeout followed timeout
