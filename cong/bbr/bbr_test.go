@@ -218,7 +218,7 @@ func TestIdleRestart(t *testing.T) {
 	}
 }
 
-// PROBE_RTT is skipped when the flow comes back from idle: the queue is empty anyway.
+// A.11 of the draft's appendix: PROBE_RTT is skipped when the flow comes back from idle: the queue is empty anyway.
 func TestNoProbeRTTAfterIdle(t *testing.T) {
 	h := live(t, newModule(t, nil, 1))
 	ack(h, 10*mss, 0)
@@ -264,7 +264,7 @@ func TestMinRTTFilter(t *testing.T) {
 	}
 }
 
-// A rate sample that the application limited does not lower the estimate, and one that is higher raises it.
+// A.22: a rate sample that the application limited does not lower the estimate, and one that is higher raises it.
 func TestAppLimitedSamples(t *testing.T) {
 	h := live(t, newModule(t, nil, 1))
 	for range 100 {

@@ -42,7 +42,8 @@ func watch(s *congtest.Sim) *[]change {
 	return list
 }
 
-// Facts V7 and 1.7: 100 Mbit/s, 100 ms from a window of 10: about 6.4 round trips to fill the pipe and 3 to see it; the
+// A.1, A.3 of draft-ietf-ccwg-bbr-06's appendix, whose cases hold for version 1 where it has the mechanism (no loss bound, no rounds of
+// DRAIN, no phases of PROBE_BW: not A.2, A.4 to A.9, A.21), and facts V7: 100 Mbit/s, 100 ms from a window of 10: about 6.4 round trips to fill the pipe and 3 to see it; the
 // estimate is within 2 % of the link; the queue stays below 1.885 BDP; DRAIN ends at one BDP in flight, after about a round.
 func TestStartupFillsThePipe(t *testing.T) {
 	s := congtest.NewSim(congtest.Path{Rate: rate100, RTT: rtt100}, newModule(t, nil, 1))
@@ -86,7 +87,7 @@ func TestSteadyState(t *testing.T) {
 	}
 }
 
-// After 10 s without a lower RTT: PROBE_RTT for 200 ms and a round with 4 segments in flight, then on at full rate.
+// A.10: after 10 s without a lower RTT: PROBE_RTT for 200 ms and a round with 4 segments in flight, then on at full rate.
 func TestProbeRTT(t *testing.T) {
 	s := congtest.NewSim(congtest.Path{Rate: rate100, RTT: rtt100}, newModule(t, nil, 1))
 	changes := watch(s)
@@ -118,7 +119,7 @@ func TestProbeRTT(t *testing.T) {
 	within(t, "delivered after PROBE_RTT", s.Delivered()-d, rate100, 50)
 }
 
-// Facts 1.7: PROBE_RTT in STARTUP goes back to STARTUP.
+// A.20: PROBE_RTT in STARTUP goes back to STARTUP.
 func TestProbeRTTInStartup(t *testing.T) {
 	s := congtest.NewSim(congtest.Path{Rate: rate100, RTT: rtt100}, newModule(t, plugins.Params{"min_rtt_win_sec": "1"}, 1))
 	s.Backlog = 0
@@ -133,7 +134,7 @@ func TestProbeRTTInStartup(t *testing.T) {
 	}
 }
 
-// Facts 1.7: STARTUP does not end while the application is the limit.
+// A.7: STARTUP does not end while the application is the limit.
 func TestStartupAppLimited(t *testing.T) {
 	s := congtest.NewSim(congtest.Path{Rate: rate100, RTT: rtt100}, newModule(t, nil, 1))
 	s.Backlog = 0
@@ -171,7 +172,7 @@ func TestRandomLoss(t *testing.T) {
 	}
 }
 
-// Facts 1.7: aggregated acknowledgements raise the window above 2 BDP, so that the link stays busy.
+// A.12, A.13: aggregated acknowledgements raise the window above 2 BDP, so that the link stays busy.
 func TestAggregation(t *testing.T) {
 	const rtt = 10 * time.Millisecond
 	p := congtest.Path{Rate: rate100, RTT: rtt, AckEvery: 30 * time.Millisecond}
@@ -193,7 +194,7 @@ func TestAggregation(t *testing.T) {
 	within(t, "delivered in bursts", delivered["256"], 5*rate100, 60)
 }
 
-// Facts 1.7: a BDP below a segment still has 4 in flight.
+// A.14: a BDP below a segment still has 4 in flight.
 func TestSubPacketBDP(t *testing.T) {
 	s := congtest.NewSim(congtest.Path{Rate: 125_000, RTT: time.Millisecond}, newModule(t, nil, 1))
 	s.Run(5 * time.Second)
@@ -205,7 +206,7 @@ func TestSubPacketBDP(t *testing.T) {
 	within(t, "delivered", s.Delivered()-d, 5*125_000, 30)
 }
 
-// Ten times the bandwidth is found, by 5/4 per cycle of 8 round trips: ln 10 / ln 1.25 = 10.3 cycles.
+// A.15: ten times the bandwidth is found, by 5/4 per cycle of 8 round trips: ln 10 / ln 1.25 = 10.3 cycles.
 func TestBandwidthUp(t *testing.T) {
 	s := congtest.NewSim(congtest.Path{Rate: rate100 / 10, RTT: 20 * time.Millisecond}, newModule(t, nil, 1))
 	s.Run(3 * time.Second)
@@ -214,7 +215,7 @@ func TestBandwidthUp(t *testing.T) {
 	within(t, "bandwidth", s.Decision().Aux[0], rate100, 50)
 }
 
-// A tenth of the bandwidth is believed when the old maximum has left the filter.
+// A.16: a tenth of the bandwidth is believed when the old maximum has left the filter.
 func TestBandwidthDown(t *testing.T) {
 	s := congtest.NewSim(congtest.Path{Rate: rate100, RTT: 20 * time.Millisecond, Buffer: 500_000}, newModule(t, nil, 1))
 	s.Run(3 * time.Second)
@@ -226,7 +227,7 @@ func TestBandwidthDown(t *testing.T) {
 	}
 }
 
-// A policer's rate is found and held: fewer losses than without, the same goodput.
+// A.17: a policer's rate is found and held: fewer losses than without, the same goodput.
 func TestPolicer(t *testing.T) {
 	const limit = 1_250_000
 	p := congtest.Path{Rate: rate100, RTT: 40 * time.Millisecond, PolicerRate: limit, PolicerSize: 100_000}
@@ -254,7 +255,7 @@ func TestPolicer(t *testing.T) {
 	}
 }
 
-// Undo forgets what the spurious loss taught: the search for a full pipe starts again, the policer's samples go.
+// A.18: undo forgets what the spurious loss taught: the search for a full pipe starts again, the policer's samples go.
 func TestUndo(t *testing.T) {
 	s := &state{fullBW: 100, fullCnt: 2}
 	s.police = policer{sampling: true, use: true, bw: 5, rounds: 3}

@@ -243,7 +243,7 @@ func lose(h *congtest.Hand, n uint32) cong.Decision {
 	return h.Send(cong.KindLost)
 }
 
-// Losses in CRUISE and DOWN lower the short-term bounds by 30 % per round at most; a spurious recovery and a spurious timeout
+// A.18, A.19 (draft-ietf-ccwg-bbr-06): losses in CRUISE and DOWN lower the short-term bounds by 30 % per round at most; a spurious recovery and a spurious timeout
 // restore bounds and window.
 func TestSpuriousRestores(t *testing.T) {
 	for _, timeout := range []bool{false, true} {
@@ -291,7 +291,7 @@ func TestRecoveryEnds(t *testing.T) {
 	}
 }
 
-// A spurious loss that ended STARTUP or UP leads back to it.
+// A.18, A.19: a spurious loss that ended STARTUP or UP leads back to it.
 func TestSpuriousGoesBack(t *testing.T) {
 	m := defaults(t)
 	for _, c := range []struct{ left, now, want mode }{

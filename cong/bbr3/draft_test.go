@@ -9,7 +9,7 @@ import (
 	"github.com/fastpath-tcp/fastpath/plugins"
 )
 
-// The test cases that the draft's appendix names, on an emulated path.
+// The test cases of appendix A of draft-ietf-ccwg-bbr-06, on an emulated path; those of spurious losses (A.18, A.19) are in bbr3_test.go.
 
 const (
 	mss     = 1448
@@ -78,7 +78,7 @@ func until(t *testing.T, s *congtest.Sim, m mode, limit time.Duration) {
 	t.Fatalf("not in %s after %v: %s", modeNames[m], limit, Describe(d.Aux, &d))
 }
 
-// STARTUP ends when three rounds did not deliver 25 % more: the bandwidth is within 2 % of the link, and at most one BDP was queued
+// A.1, A.3: STARTUP ends when three rounds did not deliver 25 % more: the bandwidth is within 2 % of the link, and at most one BDP was queued
 // (V7: a window of 2 BDP, plus what acknowledgements in flight allow). From 10 segments 100 Mbit/s over 100 ms take 6.4 doublings.
 func TestStartupPlateau(t *testing.T) {
 	s := congtest.NewSim(congtest.Path{Rate: rate100, RTT: rtt100}, make3(t, nil, 1))
@@ -106,7 +106,7 @@ func TestStartupPlateau(t *testing.T) {
 	}
 }
 
-// STARTUP ends when more than 2 % is lost for a round of recovery, and inflight_longterm is set; even if the application is the
+// A.2: STARTUP ends when more than 2 % is lost for a round of recovery, and inflight_longterm is set; even if the application is the
 // limit.
 func TestStartupLoss(t *testing.T) {
 	for _, limited := range []bool{false, true} {
@@ -142,7 +142,7 @@ func TestStartupStandsLittleLoss(t *testing.T) {
 	}
 }
 
-// DRAIN ends after three rounds when the link gets 10 % slower as it begins, so that the BDP as it was estimated stays queued.
+// A.4: DRAIN ends after three rounds when the link gets 10 % slower as it begins, so that the BDP as it was estimated stays queued.
 func TestDrainBounded(t *testing.T) {
 	// A gain of 1 never drains: only the bound can end it.
 	for _, gain := range []string{"50", "100"} {
@@ -158,7 +158,7 @@ func TestDrainBounded(t *testing.T) {
 	}
 }
 
-// UP ends when the rate does not grow for three rounds.
+// A.5: UP ends when the rate does not grow for three rounds.
 func TestUpPlateau(t *testing.T) {
 	s := congtest.NewSim(congtest.Path{Rate: rate100, RTT: rtt100}, make3(t, nil, 1))
 	changes := watch(s)
@@ -180,7 +180,7 @@ func TestUpPlateau(t *testing.T) {
 	}
 }
 
-// UP ends when it loses more than 2 %, and what was in flight is the bound.
+// A.8, A.21 without a bound: UP ends when it loses more than 2 %, and what was in flight is the bound.
 func TestUpLoss(t *testing.T) {
 	const buffer = bdp100 / 10
 	s := congtest.NewSim(congtest.Path{Rate: rate100, RTT: rtt100, Buffer: buffer}, make3(t, nil, 1))
@@ -197,7 +197,7 @@ func TestUpLoss(t *testing.T) {
 	}
 }
 
-// Without loss neither STARTUP nor UP ends while the application is the limit.
+// A.7: Without loss neither STARTUP nor UP ends while the application is the limit.
 func TestAppLimited(t *testing.T) {
 	s := congtest.NewSim(congtest.Path{Rate: rate100, RTT: 20 * time.Millisecond}, make3(t, plugins.Params{"probe_rtt_interval_ms": "60000"}, 1))
 	s.Backlog = 0
@@ -226,7 +226,7 @@ func TestAppLimited(t *testing.T) {
 	}
 }
 
-// A cycle in which the application was the limit leaves the bandwidth as it is.
+// A.22: A cycle in which the application was the limit leaves the bandwidth as it is.
 func TestAppLimitedRefill(t *testing.T) {
 	s := congtest.NewSim(congtest.Path{Rate: rate100, RTT: 20 * time.Millisecond}, make3(t, nil, 1))
 	until(t, s, cruise, 6*time.Second)
@@ -250,7 +250,7 @@ func TestAppLimitedRefill(t *testing.T) {
 	}
 }
 
-// PROBE_RTT comes after 5 s without a lower RTT, lasts 200 ms and a round with half a BDP in flight, and goes on to CRUISE.
+// A.10: PROBE_RTT comes after 5 s without a lower RTT, lasts 200 ms and a round with half a BDP in flight, and goes on to CRUISE.
 func TestProbeRTT(t *testing.T) {
 	s := congtest.NewSim(congtest.Path{Rate: rate100, RTT: rtt100}, make3(t, nil, 1))
 	changes := watch(s)
@@ -294,7 +294,7 @@ func TestSteadyState(t *testing.T) {
 	}
 }
 
-// PROBE_RTT is not needed after idle time: the queue was empty.
+// A.11: PROBE_RTT is not needed after idle time: the queue was empty.
 func TestNoProbeRTTAfterIdle(t *testing.T) {
 	s := congtest.NewSim(congtest.Path{Rate: rate100, RTT: rtt100}, make3(t, nil, 1))
 	until(t, s, cruise, 3*time.Second)
@@ -310,7 +310,7 @@ func TestNoProbeRTTAfterIdle(t *testing.T) {
 	}
 }
 
-// PROBE_RTT in STARTUP goes back to STARTUP.
+// A.20: PROBE_RTT in STARTUP goes back to STARTUP.
 func TestProbeRTTInStartup(t *testing.T) {
 	s := congtest.NewSim(congtest.Path{Rate: rate100, RTT: rtt100}, make3(t, nil, 1))
 	s.Backlog = 0
@@ -325,7 +325,7 @@ func TestProbeRTTInStartup(t *testing.T) {
 	}
 }
 
-// Aggregated acknowledgements raise the window above 2 BDP, so that the link stays busy.
+// A.12: Aggregated acknowledgements raise the window above 2 BDP, so that the link stays busy.
 func TestAggregation(t *testing.T) {
 	p := congtest.Path{Rate: rate100, RTT: 10 * time.Millisecond, AckEvery: 30 * time.Millisecond}
 	s := congtest.NewSim(p, make3(t, nil, 1))
@@ -338,7 +338,7 @@ func TestAggregation(t *testing.T) {
 	within(t, "delivered in bursts", s.Delivered()-d, 5*rate100, 80)
 }
 
-// A BDP below a segment still has 4 in flight.
+// A.14: A BDP below a segment still has 4 in flight.
 func TestSubPacketBDP(t *testing.T) {
 	s := congtest.NewSim(congtest.Path{Rate: 125_000, RTT: time.Millisecond}, make3(t, nil, 1))
 	s.Run(5 * time.Second)
@@ -350,7 +350,7 @@ func TestSubPacketBDP(t *testing.T) {
 	within(t, "delivered", s.Delivered()-d, 5*125_000, 40)
 }
 
-// Ten times the bandwidth is found in O(log BDP) round trips of UP: by 25 % each while the rate grows so.
+// A.15: Ten times the bandwidth is found in O(log BDP) round trips of UP: by 25 % each while the rate grows so.
 func TestBandwidthUp(t *testing.T) {
 	const rtt = 20 * time.Millisecond
 	s := congtest.NewSim(congtest.Path{Rate: rate100 / 10, RTT: rtt}, make3(t, nil, 1))
@@ -367,7 +367,7 @@ func TestBandwidthUp(t *testing.T) {
 	}
 }
 
-// A tenth of the bandwidth: losses lower bw_shortterm at once, by 30 % a round; the filter forgets after two cycles.
+// A.16: A tenth of the bandwidth: losses lower bw_shortterm at once, by 30 % a round; the filter forgets after two cycles.
 func TestBandwidthDown(t *testing.T) {
 	const rtt = 20 * time.Millisecond
 	s := congtest.NewSim(congtest.Path{Rate: rate100, RTT: rtt, Buffer: 100_000}, make3(t, nil, 1))
@@ -385,7 +385,7 @@ func TestBandwidthDown(t *testing.T) {
 	}
 }
 
-// A policer: most of its rate is used, and it drops little: what a probe sends until it sees 2 % lost, and nothing in CRUISE.
+// A.17: A policer: most of its rate is used, and it drops little: what a probe sends until it sees 2 % lost, and nothing in CRUISE.
 func TestPolicer(t *testing.T) {
 	const limit = 1_250_000
 	p := congtest.Path{Rate: rate100, RTT: 40 * time.Millisecond, PolicerRate: limit, PolicerSize: 100_000}
