@@ -47,6 +47,11 @@ type Config struct {
 	// which port sent it. It is called on the sender's thread and must not keep the frame.
 	Dropped func(fromA bool, frame []byte)
 
+	// Extra, if set, says what is added to a frame's delay behind the bottleneck of a path that has a rate or a delay, up to ExtraMost, so
+	// that flows that share the path have round-trip times of their own. It is called on the sender's thread and must not keep the frame.
+	Extra     func(frame []byte) time.Duration
+	ExtraMost time.Duration
+
 	// Now is the clock, called at most once per Poll, and only if a path has a rate, delay, jitter or reordering. Unless
 	// Virtual is set it must be CLOCK_MONOTONIC.
 	Now func() plugins.Time
@@ -140,10 +145,10 @@ func (p *Path) impaired() bool {
 }
 
 // inFlight estimates how many full frames the path holds.
-func (p *Path) inFlight(mtu int) int {
+func (p *Path) inFlight(mtu int, extra time.Duration) int {
 	frame := uint64(mtu + ethHeader)
 	bytes := uint64(p.QueueBytes)
-	if longest := p.Delay + p.Jitter; longest > 0 {
+	if longest := p.Delay + p.Jitter + extra; longest > 0 {
 		bytes += min(p.Rate, 1e12) / 8 * uint64(longest.Milliseconds()+1) / 1000
 	}
 	return int(min(bytes/frame+uint64(p.QueueFrames), maxBufs))
@@ -161,7 +166,7 @@ func (c *Config) setDefaults() {
 	def(&c.MTU, 1500)
 	def(&c.Queues, 1)
 	def(&c.Ring, 1024)
-	def(&c.Bufs, min(max(4096, 2*c.Ring)+2*max(c.AtoB.inFlight(c.MTU), c.BtoA.inFlight(c.MTU)), maxBufs))
+	def(&c.Bufs, min(max(4096, 2*c.Ring)+2*max(c.AtoB.inFlight(c.MTU, c.ExtraMost), c.BtoA.inFlight(c.MTU, c.ExtraMost)), maxBufs))
 	def(&c.BufSize, max(pmd.DefaultBufSize, (pmd.Headroom+c.maxFrame()+63)&^63))
 	c.AtoB.setDefaults()
 	c.BtoA.setDefaults()

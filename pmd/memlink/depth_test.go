@@ -8,6 +8,48 @@ import (
 	"github.com/fastpath-tcp/fastpath/pmd"
 )
 
+// TestExtra: frames with a delay of their own, within the bound, come behind later ones without.
+func TestExtra(t *testing.T) {
+	now := plugins.Time(1)
+	a, b, err := New(Config{
+		Virtual: true, Now: func() plugins.Time { return now }, AtoB: Path{Delay: time.Millisecond}, ExtraMost: 5 * time.Millisecond,
+		Extra: func(frame []byte) time.Duration { return time.Duration(frame[20]) * time.Millisecond },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	q := a.Queue(0)
+	var tx [3]*pmd.Buf
+	for i, ms := range []byte{4, 0, 9} {
+		frame := make([]byte, 100)
+		frame[20] = ms
+		tx[i] = q.Pool().Get()
+		tx[i].Append(frame)
+	}
+	q.Poll(tx[:], nil)
+	var got []byte
+	var rx [4]*pmd.Buf
+	for _, at := range []time.Duration{1, 5, 6} { // milliseconds
+		if next := b.NextRelease(); next != plugins.Time(1).Add(at*time.Millisecond) {
+			t.Errorf("the next frame comes at %v, not after %v ms", next, at)
+		}
+		now = plugins.Time(1).Add(at * time.Millisecond)
+		_, n := b.Queue(0).Poll(nil, rx[:])
+		for _, f := range rx[:n] {
+			got = append(got, f.Bytes()[20])
+			f.Free()
+		}
+	}
+	if string(got) != "\x00\x04\x09" {
+		t.Errorf("frames came as %v", got)
+	}
+	for _, p := range []*Port{a, b} {
+		if err := p.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // TestQueuedAndDropped: the queue's depth at any time, and each frame that is dropped, once.
 func TestQueuedAndDropped(t *testing.T) {
 	now := plugins.Time(1)

@@ -37,6 +37,9 @@ type path struct {
 	last plugins.Time // latest release, for KeepOrder
 	n    Counters
 	tap  func(frame []byte) // sees what is dropped; may be nil
+
+	extra     func(frame []byte) time.Duration // may be nil
+	extraMost time.Duration
 }
 
 // lane is what travels to one queue of the receiver.
@@ -139,6 +142,9 @@ func (p *path) admit(q *queue, b *pmd.Buf, now plugins.Time) {
 		p.n.Corrupted++
 	}
 	at = at.Add(p.delay())
+	if p.extra != nil {
+		at = at.Add(min(max(p.extra(b.Bytes()), 0), p.extraMost))
+	}
 	if p.cfg.KeepOrder {
 		at = max(at, p.last)
 		p.last = at

@@ -89,6 +89,7 @@ func (l *link) connect(from, to *Port, cfg *Path, direction uint64) {
 			fromA := from.bit == 1
 			p.tap = func(frame []byte) { tap(fromA, frame) }
 		}
+		p.extra, p.extraMost = l.cfg.Extra, l.cfg.ExtraMost
 		from.out, to.in = p, p
 		for i := range from.queues {
 			from.queues[i].outPath, to.queues[i].inPath = p, p

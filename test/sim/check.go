@@ -13,10 +13,11 @@ import (
 
 // Bounds of a scenario.
 const (
-	maxDuration = 24 * time.Hour
-	maxSamples  = 100_000
-	maxFlows    = 64
-	maxBuffer   = 1 << 30 // the largest window is 2^30 (RFC 7323, 2.3)
+	maxDuration  = 24 * time.Hour
+	maxSamples   = 100_000
+	maxFlows     = 128
+	maxFlowDelay = 10 * time.Second
+	maxBuffer    = 1 << 30 // the largest window is 2^30 (RFC 7323, 2.3)
 )
 
 // check finds what a scenario's types cannot say.
@@ -161,6 +162,12 @@ func (c *check) flows() {
 		c.use(key+".rtx", plugins.Rtx, &f.Rtx)
 		c.use(key+".pace", plugins.Pace, &f.Pace)
 		c.use(key+".cong", plugins.Cong, &f.Cong)
+		if f.Delay.D() > maxFlowDelay {
+			c.bad(key+".delay", "%v is more than %v", f.Delay, maxFlowDelay)
+		}
+		if f.Delay > 0 && (!impaired(&c.s.Link.AtoB) || !impaired(&c.s.Link.BtoA)) {
+			c.bad(key+".delay", "the link needs a rate or a delay in both directions")
+		}
 		if f.Start >= f.Stop || f.Stop > c.s.Duration {
 			c.bad(key+".start", "must lie before stop (%v), and that not after the end (%v)", f.Stop, c.s.Duration)
 		}

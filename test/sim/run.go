@@ -56,7 +56,8 @@ type host struct {
 	peer   *host
 	mods   map[string]uint8 // by kind, name and parameters: index
 	seed   uint64
-	slots  []*flow // flows that began here, by the slot of their connection
+	slots  []*flow          // flows that began here, by the slot of their connection
+	byPort map[uint16]*flow // the same by their local port
 	accept *tcp.Listener
 }
 
@@ -99,6 +100,12 @@ func (r *runner) build() (err error) {
 		Seed: s.Seed, A: s.Host.A.stack(), B: s.Host.B.stack(),
 		Link: memlink.Config{MTU: s.MTU, AtoB: s.Link.AtoB.memlink(), BtoA: s.Link.BtoA.memlink(), Dropped: r.dropped},
 	}
+	for i := range s.Flows {
+		cfg.Link.ExtraMost = max(cfg.Link.ExtraMost, s.Flows[i].Delay.D())
+	}
+	if cfg.Link.ExtraMost > 0 {
+		cfg.Link.Extra = r.extra
+	}
 	var traced *trace.Port
 	if r.o.Pcap != nil {
 		cfg.WrapPorts = func(p pmd.Port) pmd.Port {
@@ -113,8 +120,8 @@ func (r *runner) build() (err error) {
 		return err
 	}
 	r.w.TurnTime = s.Turn.D()
-	a := &host{name: "a", stack: r.w.A, addr: AddrA.Addr(), mods: map[string]uint8{}, seed: s.Seed}
-	b := &host{name: "b", stack: r.w.B, addr: AddrB.Addr(), mods: map[string]uint8{}, seed: s.Seed + 1}
+	a := &host{name: "a", stack: r.w.A, addr: AddrA.Addr(), mods: map[string]uint8{}, byPort: map[uint16]*flow{}, seed: s.Seed}
+	b := &host{name: "b", stack: r.w.B, addr: AddrB.Addr(), mods: map[string]uint8{}, byPort: map[uint16]*flow{}, seed: s.Seed + 1}
 	a.peer, b.peer = b, a
 	r.hosts = [2]*host{a, b}
 	if err := r.prepare(); err != nil {
@@ -216,6 +223,7 @@ func (h *host) watch(f *flow) {
 		h.slots = append(h.slots, nil)
 	}
 	h.slots[slot] = f
+	h.byPort[f.client.Tuple.LocalPort] = f
 }
 
 func (h *host) flow(id plugins.Flow) *flow {
@@ -373,30 +381,4 @@ func (r *runner) finishCapture() error {
 		return nil
 	}
 	return r.pcap.Finish(r.capture.Dropped())
-}
-
-// dropped counts a frame that the link dropped for its flow.
-func (r *runner) dropped(fromA bool, frame []byte) {
-	const ethHeader, ipv4 = 14, 0x0800
-	if len(frame) < ethHeader+20 || int(frame[12])<<8|int(frame[13]) != ipv4 || frame[ethHeader+9] != 6 {
-		return
-	}
-	tcpAt := ethHeader + int(frame[ethHeader]&15)*4
-	if len(frame) < tcpAt+4 {
-		return
-	}
-	src, dst := uint16(frame[tcpAt])<<8|uint16(frame[tcpAt+1]), uint16(frame[tcpAt+2])<<8|uint16(frame[tcpAt+3])
-	client, fromClient := src, true
-	if dst != listenPort {
-		client, fromClient = dst, false
-	}
-	h := r.hosts[0]
-	if fromA != fromClient {
-		h = r.hosts[1]
-	}
-	for _, f := range r.flows {
-		if f.from == h && f.client != nil && f.client.Tuple.LocalPort == client {
-			f.drops++
-		}
-	}
 }

@@ -135,6 +135,7 @@ type Flow struct {
 	Cong    Use           `toml:"cong"`
 	MaxRate conf.Rate     `toml:"max_rate"` // limit of the connection's pacing rate
 	NoDelay bool          `toml:"no_delay"`
+	Delay   conf.Duration `toml:"delay"` // that it adds to the link's, in either direction: a round-trip time of its own
 
 	Request  conf.Size     `toml:"request"`
 	Response conf.Size     `toml:"response"`
