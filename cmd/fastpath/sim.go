@@ -22,21 +22,28 @@ type simFlags struct {
 	seed            uint64
 	mods            [plugins.NumKinds]string
 	compare         string
+	report, against string
 	seedIsSet       bool
 }
 
 func newSim() *cobra.Command {
 	f := &simFlags{}
 	cmd := &cobra.Command{
-		Use:   "sim FILE",
+		Use:   "sim [FILE...]",
 		Short: "Run a scenario on virtual time: two hosts, a link, flows; with tables, plots and captures",
 		Long: `Run a scenario file (TOML) on virtual time: two hosts with the real stack, the link between them with its rate, delay, losses and
 queue, flows, and what changes meanwhile. The same file and seed give the same result, byte for byte, on every machine.
-The exit code is 1 if a flow did not move all its bytes.`,
+The exit code is 1 if a flow did not move all its bytes.
+
+With --report a congestion control is compared with others on the scenarios of the files, or, without any, on a set of them: goodput,
+delay, what was sent again, fairness, with plots, in one HTML file. It may be one that is not built in: --cong ./my-module is a directory with
+a Go module's main package, which is built, or the binary of one; it runs in a process of its own, in lockstep with the simulation.`,
 		Example: `  fastpath sim loss.toml --cong bbr --plot bbr.svg
   fastpath sim loss.toml --cong bbr --compare cong=cubic --plot both.svg
-  fastpath sim loss.toml --json --csv series.csv --pcap frames.pcapng`,
-		Args: cobra.ExactArgs(1),
+  fastpath sim loss.toml --json --csv series.csv --pcap frames.pcapng
+  fastpath sim --cong ./my-module --report my-module.html
+  fastpath sim --cong ./my-module --report one.html --against bbr,cubic loss.toml`,
+		Args: cobra.ArbitraryArgs,
 	}
 	fl := cmd.Flags()
 	fl.BoolVar(&f.json, "json", false, "print JSON")
@@ -48,8 +55,18 @@ The exit code is 1 if a flow did not move all its bytes.`,
 		fl.StringVar(&f.mods[k], k.String(), "", k.String()+" `module` of all flows, instead of the file's")
 	}
 	fl.StringVar(&f.compare, "compare", "", "also run another scenario, or the same with another module (`FILE or KIND=MODULE`), and plot both")
+	fl.StringVar(&f.report, "report", "", "compare the congestion control with others, and write a report to this `file.html`")
+	fl.StringVar(&f.against, "against", strings.Join(others, ","), "what --report compares with: built-in `modules`, separated by commas")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		f.seedIsSet = fl.Changed("seed")
+		switch {
+		case f.report != "":
+			return f.evaluate(cmd, args)
+		case isPath(f.mods[plugins.Cong]):
+			return errors.New("--cong: a module that is not built in needs --report")
+		case len(args) != 1:
+			return fmt.Errorf("%d scenario files: want one, or --report", len(args))
+		}
 		return f.run(cmd, args[0])
 	}
 	return cmd

@@ -5,6 +5,7 @@ import (
 	"encoding/xml"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -119,6 +120,61 @@ func TestSimErrors(t *testing.T) {
 	for _, args := range [][]string{{"nonexistent.toml"}, {file, "--plot", "x.png"}, {file, "--cong", "vegas"}, {file, "--compare", "cong=vegas"}, {file, "--compare", "nonexistent"}} {
 		if code, _, errOut := fastpath(append([]string{"sim"}, args...)...); code != 1 || !strings.HasPrefix(errOut, "fastpath: ") {
 			t.Errorf("%v: exit code %d, %q", args, code, errOut)
+		}
+	}
+}
+
+// TestSimReport: a module of one's own, built from its directory, beside built-in ones, in a page that stands by itself.
+func TestSimReport(t *testing.T) {
+	if _, err := exec.LookPath("go"); err != nil {
+		t.Skip("the go command is needed to build the example: ", err)
+	}
+	t.Setenv("GOWORK", "off")
+	file := simFile(t, "description = \"A short one.\"\n"+strings.Replace(scenario, "300kB", "1MB", 1)+"[[flow]]\nname = \"other\"\nkind = \"bulk\"\ncong.use = \"cubic\"\n")
+	html := filepath.Join(filepath.Dir(file), "x.html")
+	code, stdout, stderr := fastpath("sim", "--cong", "../../plugins/example", "--against", "reno, bbr", "--report", html, "--seed", "3", file)
+	if code != 0 || strings.Count(stdout, "\none ") != 3 || !strings.Contains(stdout, "one       aimd") {
+		t.Fatalf("exit code %d, %q, %q", code, stdout, stderr)
+	}
+	page, err := os.ReadFile(html)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"<h1>aimd beside reno, bbr</h1>", "A short one. Seed 3.", `<tr class="subject"><td>aimd</td>`, "<td>bbr</td>", "--seed 3 " + file} {
+		if !strings.Contains(string(page), want) {
+			t.Errorf("the page does not have %q", want)
+		}
+	}
+	_, svg, _ := strings.Cut(string(page), "<svg")
+	svg, _, ok := strings.Cut("<svg"+svg, "</svg>")
+	for d := xml.NewDecoder(strings.NewReader(svg + "</svg>")); ok; {
+		if _, err := d.Token(); err == io.EOF {
+			break
+		} else if err != nil {
+			t.Fatalf("the plot is no XML: %v", err)
+		}
+	}
+	if !ok || strings.Contains(string(page), "src=") || strings.Contains(string(page), "<script") {
+		t.Error("no plot, or one from elsewhere")
+	}
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"--report", html}, "which congestion control?"},
+		{[]string{"--report", "x.pdf", "--cong", "bbr"}, "does not end in .html"},
+		{[]string{"--report", html, "--cong", "vegas", file}, `no cong module "vegas"`},
+		{[]string{"--report", html, "--cong", "bbr", "--against", "vegas", file}, `no cong module "vegas"`},
+		{[]string{"--report", html, "--cong", "./nonexistent", file}, "no such file"},
+		{[]string{"--report", html, "--cong", "/bin/true", file}, "module /bin/true"},
+		{[]string{"--report", html, "--cong", "bbr", "--json", file}, "goes with"},
+		{[]string{"--report", html, "--cong", "bbr", file, file}, "two scenarios"},
+		{[]string{"--cong", "../../plugins/example", file}, "needs --report"},
+		{[]string{file, file}, "2 scenario files"},
+		{nil, "0 scenario files"},
+	} {
+		if code, _, stderr := fastpath(append([]string{"sim"}, c.args...)...); code != 1 || !strings.Contains(stderr, c.want) {
+			t.Errorf("%v: exit code %d, %q, want %q", c.args, code, stderr, c.want)
 		}
 	}
 }

@@ -138,13 +138,13 @@ func (p *process) explain(err error, tail *tailBuffer) error {
 	return fmt.Errorf("handshake: %w", err)
 }
 
-// describe checks that the process is the module that was asked for, built for the same records.
+// describe checks that the process is the module that was asked for, of any name if none was, built for the same records.
 func (p *process) describe(ctx context.Context, s *Spec, control *link.Client) error {
 	d, err := control.Describe(ctx)
 	if err != nil {
 		return refusal(err)
 	}
-	if d.Kind != s.Kind.String() || d.Name != s.Name {
+	if d.Kind != s.Kind.String() || s.Name != "" && d.Name != s.Name || !nameOK(d.Name) {
 		return fmt.Errorf("%s is the module %s/%s", p.path, d.Kind, d.Name)
 	}
 	layout, err := link.Layout(s.Kind)

@@ -312,33 +312,3 @@ func TestCongStandingQueue(t *testing.T) {
 		})
 	}
 }
-
-// TestCongFairness: flows of a kind that start together share the link: Jain's index is 0.95 after 60 s.
-func TestCongFairness(t *testing.T) {
-	for _, cc := range []string{"bbr", "bbr3", "cdg", "cubic", "reno"} {
-		for _, n := range []int{2, 10} {
-			t.Run(fmt.Sprintf("%s/%d", cc, n), func(t *testing.T) {
-				if n > 2 && !*full {
-					t.Skip("long: make test-cong runs it")
-				}
-				t.Parallel()
-				// 35 segments of BDP per flow, a buffer of one BDP.
-				rate, rtt := 10*n, 40*time.Millisecond
-				from, to := 60*time.Second, 90*time.Second
-				link := fmt.Sprintf("rate = \"%dMbit/s\"\nqueue = \"%dkB\"", rate, rate*5)
-				s := bulk(t, n, Use{Use: cc}, link, rtt, to)
-				r := run(t, s, Options{})
-				sum, squares := 0.0, 0.0
-				for i := range n {
-					x := float64(delivered(r, i, from, to))
-					sum, squares = sum+x, squares+x*x
-				}
-				jain := sum * sum / (float64(n) * squares)
-				t.Logf("%s, %d flows: Jain %.4f, the link is used to %.1f %%", cc, n, jain, sum*8/(to-from).Seconds()/float64(rate)/1e4*segFrame/segPayload)
-				if jain < 0.95 {
-					t.Errorf("Jain %.4f", jain)
-				}
-			})
-		}
-	}
-}

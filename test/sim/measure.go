@@ -43,6 +43,9 @@ func (r *runner) sample(now plugins.Time) {
 		}
 		f.snapshot()
 		i, direction := &f.info, 0
+		if r.o.Sample != nil {
+			r.o.Sample(f.index, i)
+		}
 		if f.from == r.hosts[1] {
 			direction = 1
 		}

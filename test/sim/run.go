@@ -27,6 +27,7 @@ const listenPort = 5001
 type Options struct {
 	Pcap     io.Writer                       // pcapng of all frames as host a sees them
 	Progress func(done, total time.Duration) // called once per sample
+	Sample   func(flow int, i *tcp.Info)     // called with each flow's figures, once per sample; must not keep them
 	Stop     <-chan struct{}                 // ends the run with ErrStopped; may be nil
 }
 
@@ -50,15 +51,16 @@ type LinkPoint struct {
 
 // host is one end of the running scenario.
 type host struct {
-	name   string
-	stack  *stack.Stack
-	addr   netip.Addr
-	peer   *host
-	mods   map[string]uint8 // by kind, name and parameters: index
-	seed   uint64
-	slots  []*flow          // flows that began here, by the slot of their connection
-	byPort map[uint16]*flow // the same by their local port
-	accept *tcp.Listener
+	name     string
+	stack    *stack.Stack
+	addr     netip.Addr
+	peer     *host
+	mods     map[string]uint8 // by kind, name and parameters: index
+	seed     uint64
+	external map[string]func(seed uint64) (any, error)
+	slots    []*flow          // flows that began here, by the slot of their connection
+	byPort   map[uint16]*flow // the same by their local port
+	accept   *tcp.Listener
 }
 
 // runner is a running scenario.
@@ -120,8 +122,8 @@ func (r *runner) build() (err error) {
 		return err
 	}
 	r.w.TurnTime = s.Turn.D()
-	a := &host{name: "a", stack: r.w.A, addr: AddrA.Addr(), mods: map[string]uint8{}, byPort: map[uint16]*flow{}, seed: s.Seed}
-	b := &host{name: "b", stack: r.w.B, addr: AddrB.Addr(), mods: map[string]uint8{}, byPort: map[uint16]*flow{}, seed: s.Seed + 1}
+	a := &host{name: "a", stack: r.w.A, addr: AddrA.Addr(), mods: map[string]uint8{}, byPort: map[uint16]*flow{}, seed: s.Seed, external: s.external}
+	b := &host{name: "b", stack: r.w.B, addr: AddrB.Addr(), mods: map[string]uint8{}, byPort: map[uint16]*flow{}, seed: s.Seed + 1, external: s.external}
 	a.peer, b.peer = b, a
 	r.hosts = [2]*host{a, b}
 	if err := r.prepare(); err != nil {
@@ -185,12 +187,8 @@ func (h *host) attach(k plugins.Kind, u *Use) (uint8, error) {
 	if i, ok := h.mods[key]; ok {
 		return i, nil
 	}
-	e, ok := builtin.Find(k, u.Use)
-	if !ok {
-		return 0, fmt.Errorf("sim: no %v module %q", k, u.Use)
-	}
 	h.seed += 2
-	m, err := e.New(u.Params, h.seed)
+	m, err := h.make(k, u)
 	if err != nil {
 		return 0, err
 	}
@@ -203,6 +201,18 @@ func (h *host) attach(k plugins.Kind, u *Use) (uint8, error) {
 	}
 	h.mods[key] = uint8(i)
 	return uint8(i), nil
+}
+
+// make makes an instance.
+func (h *host) make(k plugins.Kind, u *Use) (any, error) {
+	if open := h.external[u.Use]; k == plugins.Cong && open != nil {
+		return open(h.seed)
+	}
+	e, ok := builtin.Find(k, u.Use)
+	if !ok {
+		return nil, fmt.Errorf("sim: no %v module %q", k, u.Use)
+	}
+	return e.New(u.Params, h.seed)
 }
 
 // choice is the modules that a flow names itself; for the others it gets those that serve the host's new flows.

@@ -31,6 +31,8 @@ type Scenario struct {
 	Link        Link          `toml:"link"`
 	Flows       []Flow        `toml:"flow"`
 	Events      []Event       `toml:"event"`
+
+	external map[string]func(seed uint64) (any, error) // congestion controls that are not built in, by name
 }
 
 // Hosts are the two ends. Flows begin at a unless they say otherwise.
