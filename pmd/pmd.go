@@ -70,7 +70,7 @@ const (
 	TxCsum
 	// TSO: the port segments frames with SegSize set.
 	TSO
-	// RSSHash: the port delivers the Toeplitz hash of Info.RSSKey over the 4-tuple, and steers by it.
+	// RSSHash: the port steers by the Toeplitz hash of Info.RSSKey over the 4-tuple. Frames that carry it are marked RxHash.
 	RSSHash
 	// Copies: transmission is complete when Poll has taken the frame; the sender need not wait for the buffer to come back.
 	Copies

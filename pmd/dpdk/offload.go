@@ -44,6 +44,7 @@ type offloads struct {
 	key    []byte
 	caps   pmd.Caps
 	hwIP   bool // the device completes IPv4 header checksums
+	hwHash bool // received frames carry the hash
 	maxTSO int
 }
 
@@ -99,11 +100,11 @@ func (o *offloads) options(mtu int) []ethdev.Option {
 	return append(opts, ethdev.OptRxMode(rx))
 }
 
-// rss asks a started port for its key and table. RSSHash is claimed only if the port delivers the hash of both families, and
-// key and table are known.
+// rss asks a started port for its key and table. RSSHash is claimed only if the port hashes the ports of both families, and key and table
+// are known. Virtio's devices steer by the hash, but do not tell it.
 func (o *offloads) rss(port ethdev.Port, info *C.struct_rte_eth_dev_info) (key []byte, table []uint16) {
 	n := int(info.reta_size)
-	if o.hf != rssHash || o.rx&C.RTE_ETH_RX_OFFLOAD_RSS_HASH == 0 || n == 0 || n > C.RTE_ETH_RSS_RETA_SIZE_512 {
+	if o.hf != rssHash || n == 0 || n > C.RTE_ETH_RSS_RETA_SIZE_512 {
 		return nil, nil
 	}
 	ckey := (*C.uint8_t)(C.calloc(1, C.size_t(len(o.key))))
@@ -121,6 +122,7 @@ func (o *offloads) rss(port ethdev.Port, info *C.struct_rte_eth_dev_info) (key [
 		table = append(table, uint16(q))
 	}
 	o.caps |= pmd.RSSHash
+	o.hwHash = o.rx&C.RTE_ETH_RX_OFFLOAD_RSS_HASH != 0
 	return key, table
 }
 

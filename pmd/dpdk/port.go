@@ -301,6 +301,9 @@ func (p *Port) describe(driver string, info *C.struct_rte_eth_dev_info, mtu int)
 		Caps: p.caps.caps, MaxTSO: p.caps.maxTSO, RSSKey: key, RSSTable: table,
 	}
 	for _, q := range p.queues {
+		if p.caps.hwHash {
+			q.c.hw_hash = 1
+		}
 		q.start()
 	}
 	return nil
