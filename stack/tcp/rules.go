@@ -176,9 +176,7 @@ func (e *Engine) Replace(k plugins.Kind, i int, m any) (n int, err error) {
 	}
 	if mem.remote == nil || mem.remote.State() == plugins.Ready {
 		mem.demoted = false
-		if n = e.comeHome(k, i); n > 0 {
-			mem.gap.since = e.now
-		}
+		n = e.comeHome(k, i)
 	}
 	return n, nil
 }

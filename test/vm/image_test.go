@@ -1,0 +1,123 @@
+package vm
+
+import (
+	"bufio"
+	_ "embed"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+)
+
+//go:embed guest/init
+var guestInit string
+
+// need skips the test, saying why, if virtual machines are not asked for or cannot be had.
+func need(t *testing.T) {
+	t.Helper()
+	if !*vms {
+		t.Skip("starts virtual machines: make test-vm")
+	}
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: network namespaces and TAP devices")
+	}
+	if exec.Command("pkg-config", "--exists", "libdpdk").Run() != nil {
+		t.Skip("needs libdpdk (Debian: libdpdk-dev)")
+	}
+	for _, tool := range []string{"qemu-system-x86_64", "busybox", "ip"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			t.Skipf("needs %s (test/deps vm): %v", tool, err)
+		}
+	}
+	if _, err := os.Stat("/dev/net/tun"); err != nil {
+		t.Skip("needs /dev/net/tun: modprobe tun")
+	}
+	if _, err := os.Stat(filepath.Join(kernelDir(), "vmlinuz")); err != nil {
+		t.Skipf("needs a kernel for the guest (test/deps vm): %v", err)
+	}
+}
+
+// kernelDir is where test/deps puts the guest's kernel and modules.
+func kernelDir() string {
+	dir, err := os.UserCacheDir()
+	if err != nil {
+		return "."
+	}
+	return filepath.Join(dir, "fastpath-vm")
+}
+
+// The archives of DPDK that a program needs whole, since its drivers register themselves, and those from which it takes what it needs;
+// pmd/dpdk/doc.go says more.
+const (
+	wholeArchives = "bus_pci bus_vdev mempool_ring net_af_packet net_tap net_virtio net_vhost net_null net_ring"
+	archives      = "vhost cryptodev dmadev security gso hash rcu timer pci ethdev meter net mbuf mempool ring eal telemetry kvargs"
+)
+
+// program builds the fully static program.
+var program = sync.OnceValues(func() (string, error) {
+	path := filepath.Join(scratch, "fastpath")
+	link := "-static -Wl,--whole-archive"
+	for a := range strings.FieldsSeq(wholeArchives) {
+		link += " -lrte_" + a
+	}
+	link += " -Wl,--no-whole-archive -Wl,--start-group"
+	for a := range strings.FieldsSeq(archives) {
+		link += " -lrte_" + a
+	}
+	link += " -lbsd -lmd -lnuma -lfdt -lm -Wl,--end-group"
+	cmd := exec.Command("go", "build", "-o", path, "-tags", "dpdk,netgo,osusergo", "-ldflags", fmt.Sprintf("-s -w -linkmode external -extldflags '%s'", link),
+		"../../cmd/fastpath")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("go build: %w\n%s", err, out)
+	}
+	return path, nil
+})
+
+// ramDisk makes the guest's only file system.
+var ramDisk = sync.OnceValues(func() (path string, err error) {
+	bin, err := program()
+	if err != nil {
+		return "", err
+	}
+	busybox, err := exec.LookPath("busybox")
+	if err != nil {
+		return "", err
+	}
+	applets, err := exec.Command(busybox, "--list").Output()
+	if err != nil {
+		return "", err
+	}
+	path = filepath.Join(scratch, "ramdisk")
+	f, err := os.Create(path)
+	if err != nil {
+		return "", err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	a := &archive{w: bufio.NewWriterSize(f, 1<<20)}
+	for _, dir := range []string{"bin", "dev", "etc", "modules", "proc", "run", "sys", "tmp", "var"} {
+		a.add(dir, modeDir, 0, nil)
+	}
+	text := func(name, s string) { a.add(name, modeFile, len(s), strings.NewReader(s)) }
+	text("init", guestInit)
+	text("etc/passwd", "root::0:0::/:/bin/sh\nuser::1000:1000::/tmp:/bin/sh\n")
+	a.add("var/run", modeLink, len("/run"), strings.NewReader("/run"))
+	a.file("bin/fastpath", bin)
+	a.file("bin/busybox", busybox)
+	for name := range strings.FieldsSeq(string(applets)) {
+		if name != "busybox" {
+			a.add("bin/"+name, modeLink, len("busybox"), strings.NewReader("busybox"))
+		}
+	}
+	modules, err := filepath.Glob(filepath.Join(kernelDir(), "*.ko"))
+	if err != nil || modules == nil {
+		return "", fmt.Errorf("no modules of the kernel in %s: %w", kernelDir(), err)
+	}
+	for _, m := range modules {
+		a.file("modules/"+filepath.Base(m), m)
+	}
+	return path, a.close()
+})

@@ -1,0 +1,116 @@
+package vm
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/fastpath-tcp/fastpath/cmd/fastpath/control"
+)
+
+const (
+	uio  = "insert uio uio_pci_generic && bind " + nicAddr + " uio_pci_generic"
+	vfio = "insert irqbypass vfio vfio_iommu_type1 vfio_virqfd vfio-pci-core vfio-pci && bind " + nicAddr + " vfio-pci"
+	huge = "echo 64 >/proc/sys/vm/nr_hugepages"
+)
+
+// TestVirtio serves the client's kernel through each kind of virtio-net card, by one queue pair and by two.
+func TestVirtio(t *testing.T) {
+	need(t)
+	for _, c := range []struct {
+		name string
+		hardware
+		bind string
+		rss  bool // the card steers by a hash that it tells; else frames are handed over in software
+	}{
+		{name: "legacy", hardware: hardware{nic: ",disable-modern=on,disable-legacy=off"}, bind: uio},
+		{name: "modern", hardware: hardware{nic: ",disable-legacy=on,rss=on"}, bind: uio, rss: true},
+		{name: "packed", hardware: hardware{nic: ",disable-legacy=on,packed=on"}, bind: uio},
+		{name: "vfio", hardware: hardware{nic: ",disable-legacy=on", iommu: true}, bind: vfio},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			c.pairs = 2
+			m := boot(t, c.hardware)
+			m.run(huge)
+			m.run("%s", c.bind)
+			for queues := 1; queues <= c.pairs; queues++ {
+				began := time.Now()
+				m.start(config(nicAddr, queues, ""))
+				m.ping()
+				t.Logf("%d queues: a ping is answered after %.1f s", queues, time.Since(began).Seconds())
+				m.serve()
+				s := m.healthy()
+				if rss := slices.Contains(s.Ports[0].Offloads, "rss"); rss != (c.rss && queues > 1) {
+					t.Errorf("offloads %v of a card with %d queues", s.Ports[0].Offloads, queues)
+				}
+				// A card that does not steer by our hash brings half of the frames to the other worker's queue.
+				if handed := s.Counters["handed_over"]; len(s.Workers) != queues || (handed > 100) != (queues > 1 && !c.rss) {
+					t.Errorf("%d workers handed over %d frames", len(s.Workers), handed)
+				}
+				m.stop()
+				t.Logf("%d queues: %.1f s, offloads %v", queues, time.Since(began).Seconds(), s.Ports[0].Offloads)
+			}
+			m.halt()
+		})
+	}
+}
+
+// serve downloads, with a crash of the congestion control and a change of it meanwhile, uploads, and makes short connections.
+func (m *machine) serve() {
+	m.Helper()
+	const size = 8 << 20
+	var got atomic.Int64
+	var transfers sync.WaitGroup
+	errs := make(chan error, 2)
+	transfers.Go(func() { errs <- prefix("download", get(m.web(true), 3, size, &got)) })
+	reach := func(n int64) {
+		m.Helper()
+		m.eventually(func() error {
+			if g := got.Load(); g < n && len(errs) == 0 {
+				return fmt.Errorf("%d bytes have arrived", g)
+			}
+			return nil
+		})
+	}
+	reach(size / 4)
+	transfers.Go(func() { errs <- prefix("upload", put(m.web(true), 5, size)) })
+	m.crash("cdg")
+	reach(size / 2)
+	var r control.SwapReply
+	m.ctl(&r, "swap cong bbr")
+	if r.From != "cdg" || r.To != "bbr" || r.Flows < 1 {
+		m.Errorf("swap: %+v", r)
+	}
+	transfers.Wait()
+	m.must(errors.Join(<-errs, <-errs))
+	m.short(200)
+}
+
+func prefix(what string, err error) error {
+	if err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	return nil
+}
+
+// short makes connections for a request each, eight at a time.
+func (m *machine) short(n int) {
+	m.Helper()
+	web := m.web(false)
+	var next atomic.Int64
+	var clients sync.WaitGroup
+	errs := make([]error, 8)
+	for i := range errs {
+		clients.Go(func() {
+			for k := next.Add(1); k <= int64(n) && errs[i] == nil; k = next.Add(1) {
+				errs[i] = get(web, uint64(k), 1000+k, nil)
+			}
+		})
+	}
+	clients.Wait()
+	m.must(errors.Join(errs...))
+}
