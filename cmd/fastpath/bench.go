@@ -48,6 +48,7 @@ machine, and the machine's own scheduling gaps before and after.`,
 		newBenchOne(bench.NameIdle, "Open connections and measure the memory that they hold at rest", 0),
 		newBenchModule(),
 		newBenchRtx(),
+		newBenchPace(),
 		newBenchAll(),
 	)
 	return cmd

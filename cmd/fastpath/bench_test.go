@@ -26,10 +26,19 @@ func TestBench(t *testing.T) {
 	}
 }
 
+func TestBenchPace(t *testing.T) {
+	code, out, errOut := fastpath("bench", "pace", "--only", "precision", "--pieces", "100", "--json")
+	var p report.Pace
+	if err := json.Unmarshal([]byte(out), &p); code != 0 || err != nil || !p.Met || len(p.Rows) == 0 || p.Rows[0].Verdict != "met" {
+		t.Errorf("exit code %d, %v, %q, %q", code, err, out, errOut)
+	}
+}
+
 func TestBenchFlags(t *testing.T) {
 	for _, args := range [][]string{
 		{"bulk", "--runs", "0"}, {"bulk", "--size", "0"}, {"bulk", "--size", "x"}, {"bulk", "--time", "-1s"}, {"rr", "--flows", "0"}, {"cps", "--count", "0"},
-		{"idle", "--size", "1"}, {"bulk", "--cong", "vegas", "--runs", "1"}, {"all", "--gvisor", "nonexistent-baseline", "--runs", "1", "--time", "10ms", "--count", "5"},
+		{"idle", "--size", "1"}, {"bulk", "--cong", "vegas", "--runs", "1"}, {"pace", "--runs", "0"}, {"pace", "--pieces", "1"},
+		{"pace", "--time", "1ms"}, {"pace", "--only", "speed"}, {"all", "--gvisor", "nonexistent-baseline", "--runs", "1", "--time", "10ms", "--count", "5"},
 	} {
 		if code, out, errOut := fastpath(append([]string{"bench"}, args...)...); code != 1 || out != "" || !strings.HasPrefix(errOut, "fastpath: ") {
 			t.Errorf("%v: exit code %d, %q, %q", args, code, out, errOut)

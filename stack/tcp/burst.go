@@ -31,8 +31,8 @@ func (c *Conn) burstGoal() uint32 {
 	if c.tsoGoal != 0 {
 		goal, least = uint64(c.tsoGoal), min(c.tsoGoal, least)
 	}
-	if us := c.stat.minRTT / time.Microsecond; us > 0 {
-		goal += maxBurst >> min(us>>rttLog, 31)
+	if c.stat.minRTT > 0 {
+		goal += maxBurst >> min(c.stat.minRTT/time.Microsecond>>rttLog, 31)
 	}
 	return max(uint32(min(goal, maxBurst)), least)
 }

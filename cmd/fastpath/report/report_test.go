@@ -58,6 +58,33 @@ func floor() *Floor {
 	return f
 }
 
+func pace() *Pace {
+	p := &Pace{Machine: bench().Machine, Rows: []PaceRow{
+		{Proof: "precision", Name: "8 Gbit/s", Virtual: true, Value: Summary("mean_bps", []float64{7_999_990_000}), Founding: 7999.75e6, AtLeast: 7999.92e6,
+			AtMost: 8000.08e6, Figures: map[string]float64{"late_p50_ns": 16_430, "ahead_pieces": 1.25}},
+		{Proof: "realtime", Name: "memlink, 8 Gbit/s", Value: Summary("short_per_bare_ratio", []float64{1.1, 1.3, 1.25}), AtMost: 1.2, Figures: map[string]float64{}},
+		{Proof: "realtime", Name: "net_null", Figures: map[string]float64{}, Note: "built without DPDK"},
+	}}
+	p.Judge()
+	return p
+}
+
+func TestJudgePace(t *testing.T) {
+	p := pace()
+	for i, want := range []string{"met", "missed", "reported"} {
+		if p.Rows[i].Verdict != want {
+			t.Errorf("%s: %s, want %s", p.Rows[i].Name, p.Rows[i].Verdict, want)
+		}
+	}
+	if !p.Met {
+		t.Error("a figure in real time fails the benchmark")
+	}
+	p.Rows[0].AtLeast = 8e9
+	if p.Judge(); p.Met || p.Rows[0].Verdict != "missed" {
+		t.Errorf("%+v", p.Rows[0])
+	}
+}
+
 func TestJudge(t *testing.T) {
 	f := floor()
 	for i, want := range []string{"missed", "unknown", "met"} {
@@ -95,7 +122,7 @@ func sim() *Sim {
 
 // TestSchema: names and form of the JSON are as committed. Renaming a field breaks programs that read it.
 func TestSchema(t *testing.T) {
-	for file, v := range map[string]any{"bench.json": bench(), "sim.json": sim(), "floor.json": floor()} {
+	for file, v := range map[string]any{"bench.json": bench(), "sim.json": sim(), "floor.json": floor(), "pace.json": pace()} {
 		got, err := json.MarshalIndent(v, "", "  ")
 		if err != nil {
 			t.Fatal(err)
@@ -138,6 +165,7 @@ func TestNames(t *testing.T) {
 	}
 	walk(reflect.TypeFor[Bench]())
 	walk(reflect.TypeFor[Floor]())
+	walk(reflect.TypeFor[Pace]())
 	walk(reflect.TypeFor[Sim]())
 }
 
@@ -171,6 +199,10 @@ func TestText(t *testing.T) {
 	}
 	b.WriteByte('\n')
 	if err := floor().WriteText(&b); err != nil {
+		t.Fatal(err)
+	}
+	b.WriteByte('\n')
+	if err := pace().WriteText(&b); err != nil {
 		t.Fatal(err)
 	}
 	golden(t, "text.txt", b.Bytes())

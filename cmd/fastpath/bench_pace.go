@@ -1,0 +1,89 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fastpath-tcp/fastpath/pmd"
+	"github.com/fastpath-tcp/fastpath/pmd/dpdk"
+	"github.com/fastpath-tcp/fastpath/test/bench"
+)
+
+func newBenchPace() *cobra.Command {
+	f := &benchFlags{}
+	o := bench.PaceOptions{}
+	cmd := &cobra.Command{
+		Use:   bench.NamePace,
+		Short: "What pacing and the send path do, beside the figures of the founding documents",
+		Long: `Measure pacing and the send path. "precision" is the mean rate in virtual time while pieces leave late, with the jitter credit and
+without it. "realtime" is the same in real time, on a sink in memory and, where DPDK is built in, on net_null and net_ring, beside a loop
+that does nothing but pace: what both fall short of their rate is the machine's share.
+The exit code is 1 if a limit in virtual time is missed. Figures in real time depend on the machine, and fail nothing.`,
+		Args: cobra.NoArgs,
+	}
+	fl := cmd.Flags()
+	fl.BoolVar(&f.json, "json", false, "print JSON")
+	fl.IntVar(&o.Runs, "runs", 5, "repetitions of each measurement in real time")
+	fl.DurationVar(&o.Time, "time", time.Second, "duration of each run in real time")
+	fl.IntVar(&o.Pieces, "pieces", 20_000, "pieces of each measurement in virtual time")
+	fl.StringSliceVar(&o.Only, "only", nil, "proofs to run, separated by commas: "+strings.Join(bench.PaceProofs(), ", "))
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		switch {
+		case o.Runs < 1:
+			return fmt.Errorf("--runs: %d is less than 1", o.Runs)
+		case o.Time < 10*time.Millisecond:
+			return fmt.Errorf("--time: %v is less than 10ms", o.Time)
+		case o.Pieces < 100:
+			return fmt.Errorf("--pieces: %d is less than 100", o.Pieces)
+		}
+		for _, p := range o.Only {
+			if !slices.Contains(bench.PaceProofs(), p) {
+				return fmt.Errorf("--only: there is no %q (there are %s)", p, strings.Join(bench.PaceProofs(), ", "))
+			}
+		}
+		if p := newProgress(cmd.ErrOrStderr()); p != nil {
+			o.Log = p.line
+			defer p.done()
+		}
+		opened := false
+		o.Ports = dpdkSinks(&opened)
+		defer func() {
+			if opened {
+				dpdk.Shutdown()
+			}
+		}()
+		r, err := bench.Pace(cmd.Context(), o)
+		if err != nil {
+			return err
+		}
+		if err := f.print(cmd.OutOrStdout(), r); err != nil {
+			return err
+		}
+		if !r.Met {
+			return errSilent
+		}
+		return nil
+	}
+	return cmd
+}
+
+// dpdkSinks are ports of DPDK that take what they are given: one drops it, the other gives it back. *opened says whether one was
+// opened.
+func dpdkSinks(opened *bool) (ports []bench.SinkPort) {
+	for _, vdev := range []string{"net_null0,no-rx=1", "net_ring0"} {
+		name, _, _ := strings.Cut(vdev, "0")
+		ports = append(ports, bench.SinkPort{Name: name, Open: func() (pmd.Port, error) {
+			p, err := dpdk.Open(dpdk.Config{Vdev: vdev, EAL: dpdk.EAL{Hugepages: dpdk.HugepagesOff, FilePrefix: "fastpath-bench"}})
+			if err != nil {
+				return nil, err
+			}
+			*opened = true
+			return p, nil
+		}})
+	}
+	return ports
+}
