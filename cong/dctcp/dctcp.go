@@ -95,7 +95,7 @@ func (m *module) count(s *state, in *cong.Sample) {
 // reduced is the window after a reduction: by half of alpha for marks (RFC 8257, 3.3), by half of what is in flight for a loss
 // (3.4; RFC 5681).
 func (s *state) reduced(in *cong.Sample, out *cong.Decision, mss uint32) uint32 {
-	w := min(in.PriorInFlight, out.Cwnd) / 2
+	w := s.win.FlightSize(in, out) / 2
 	if in.CA == cong.CACWR {
 		w = uint32(uint64(out.Cwnd) * (2*alphaUnit - uint64(s.alpha)) / (2 * alphaUnit))
 	}
@@ -120,10 +120,7 @@ func (m *module) ack(s *state, in *cong.Sample, out *cong.Decision, mss uint32) 
 }
 
 func (s *state) timeout(in *cong.Sample, out *cong.Decision, mss uint32) {
-	flight := out.Cwnd // within recovery the flight leaves out what was marked lost; the window stands for it
-	if !s.win.Cutting() {
-		flight = min(max(in.InFlight, in.PriorInFlight), out.Cwnd)
-	}
+	flight := s.win.FlightSize(in, out)
 	if s.win.Timeout(in, out) {
 		out.Ssthresh = max(flight/2, 2*mss)
 	}

@@ -60,10 +60,10 @@ func (m *module) ack(s *state, in *cong.Sample, out *cong.Decision, mss uint32) 
 		s.win.Undo(out)
 	}
 	if ev.Reduce {
-		// RFC 5681, 3.1, equation (4): half the flight, not half the window. Bytes of limited transmit do not count.
-		w := min(in.PriorInFlight, out.Cwnd) / 2
+		flight := s.win.FlightSize(in, out)
+		w := flight / 2 // RFC 5681, 3.1, equation (4): half the flight, not half the window
 		if m.abe && in.CA == cong.CACWR && in.Has(cong.FlagECE) {
-			w = uint32(uint64(min(in.PriorInFlight, out.Cwnd)) * 4 / 5) // RFC 8511, 3
+			w = uint32(uint64(flight) * 4 / 5) // RFC 8511, 3
 		}
 		w = max(w, 2*mss)
 		s.win.Cut(out, w, w)
@@ -77,12 +77,7 @@ func (m *module) ack(s *state, in *cong.Sample, out *cong.Decision, mss uint32) 
 }
 
 func (m *module) timeout(s *state, in *cong.Sample, out *cong.Decision, mss uint32) {
-	// Within recovery what is in flight leaves out what was marked lost, which RFC 5681's FlightSize holds; the window
-	// stands for it there.
-	flight := out.Cwnd
-	if !s.win.Cutting() {
-		flight = min(max(in.InFlight, in.PriorInFlight), out.Cwnd)
-	}
+	flight := s.win.FlightSize(in, out)
 	if s.win.Timeout(in, out) {
 		out.Ssthresh = max(flight/2, 2*mss)
 	}

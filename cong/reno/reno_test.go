@@ -85,6 +85,41 @@ func TestHalvesTheFlight(t *testing.T) {
 	}
 }
 
+// FlightSize is what was outstanding when order broke: an application-limited flow of 8 segments, of which the first is lost and 5 are
+// SACKed before the loss is found, had 8 outstanding, though only 3 are in flight then. A window that shrank meanwhile bounds it, and
+// what was SACKed in an earlier disorder does not count.
+func TestFlightSizeIncludesSACKed(t *testing.T) {
+	h := hand(t, nil)
+	h.Ack(90*mss, 0)
+	disorder := func(flight uint32) {
+		for sacked := range uint32(5) {
+			h.CA, h.Acked, h.PriorInFlight, h.InFlight = cong.CADisorder, mss, (flight-sacked)*mss, (flight-sacked-1)*mss
+			h.Send(cong.KindAck)
+		}
+	}
+	disorder(40)
+	h.CA, h.PriorInFlight, h.InFlight = cong.CAOpen, 35*mss, 8*mss
+	h.Send(cong.KindAck) // it was reordering
+	disorder(8)
+	h.CA, h.Flags, h.PriorInFlight, h.InFlight = cong.CARecovery, cong.FlagEnter, 3*mss, 2*mss
+	if d := h.Send(cong.KindAck); d.Ssthresh != 4*mss {
+		t.Errorf("ssthresh %d segments after 8 were outstanding, want 4", d.Ssthresh/mss)
+	}
+	h = hand(t, nil) // a timeout before recovery
+	h.Ack(90*mss, 0)
+	disorder(8)
+	h.CA, h.InFlight, h.PriorInFlight = cong.CALoss, 3*mss, 3*mss
+	if d := h.Send(cong.KindTimeout); d.Ssthresh != 4*mss || d.Cwnd != mss {
+		t.Errorf("timeout: %+v", d)
+	}
+	h = hand(t, nil)
+	disorder(40)
+	h.CA, h.Flags, h.PriorInFlight, h.InFlight = cong.CARecovery, cong.FlagEnter, 9*mss, 9*mss
+	if d := h.Send(cong.KindAck); d.Ssthresh != 5*mss {
+		t.Errorf("ssthresh %d segments with a window of 10", d.Ssthresh/mss)
+	}
+}
+
 // In recovery what is in flight leaves out what was lost; a timeout there halves the window that recovery had set.
 func TestTimeoutInRecovery(t *testing.T) {
 	h := hand(t, nil)

@@ -14,6 +14,8 @@ const (
 	Started    = "started"     // the module is attached and checked
 	Stopped    = "stopped"     // it was detached on purpose
 	Swapped    = "swapped"     // it serves the flows of For now; Took is the longest loop-boundary work of a worker
+	Upgraded   = "upgraded"    // it goes on with the code of another file; Detail says which
+	Changed    = "changed"     // it goes on with other parameters; Detail says which
 	RolledBack = "rolled back" // its trial has failed, the flows are where they were; Detail says why
 	Refused    = "refused"     // it could not be started or used; Detail says why. What was in use stays in use
 	WentLate   = "late"        // the fallback has its flows, the process goes on

@@ -2,6 +2,7 @@ package host
 
 import (
 	"fmt"
+	"maps"
 	"time"
 
 	"github.com/fastpath-tcp/fastpath/plugins"
@@ -19,12 +20,15 @@ type Status struct {
 	Trouble   string              // why it is not running
 	PID       int                 // 0 if linked in or not running
 	Path      string              // of the process's binary
+	File      bool                // that is not this very program
+	Index     int                 // of the running instance in the engine
 	SHA256    string              // of the file that was executed, in hexadecimal
 	Flows     int                 // -1 if the engine does not count them
 	Resumes   uint64              // flows that the running instance was handed while they were alive
 	Restarts  int
 	RestartIn time.Duration   // with State "restarting": until the next attempt; 0: it is under way
 	Params    []plugins.Param // that the running instance documents
+	Given     plugins.Params  // what it was given; the others have their defaults
 	Since     time.Time       // of the running instance
 	// Durations of the last death: until all flows were with the fallback, and until a new process served in its place. Both
 	// count from the moment at which the death was known.
@@ -45,7 +49,7 @@ func (m *Manager) List() []Status {
 		}
 		if fb := &m.fallback[k]; fb.set {
 			list = append(list, Status{Kind: k, Name: fb.name, Version: fb.info.Version, Role: "fallback", State: "ready",
-				Flows: m.flows(k, fb.index), Resumes: m.resumes(k, fb.index), Since: fb.since, Params: fb.info.Params})
+				Flows: m.flows(k, fb.index), Resumes: m.resumes(k, fb.index), Since: fb.since, Params: fb.info.Params, Given: maps.Clone(fb.params)})
 		}
 	}
 	return list
@@ -69,6 +73,7 @@ func (m *Manager) status(mod *module) Status {
 	s := Status{
 		Kind: mod.spec.Kind, Name: mod.spec.Name, Placement: mod.spec.Placement, Role: "standing", State: "restarting",
 		Trouble: mod.trouble, Restarts: mod.restarts, FellBack: mod.fellBack, Recovered: mod.recover,
+		Given: maps.Clone(mod.spec.Params),
 	}
 	for _, r := range m.rules[s.Kind] {
 		if r.mod == mod {
@@ -94,9 +99,10 @@ func (m *Manager) status(mod *module) Status {
 		return s
 	}
 	s.Version, s.Since, s.State = in.info.Version, in.since, in.state().String()
+	s.Index = in.index
 	s.Flows, s.Resumes, s.Params = m.flows(s.Kind, in.index), m.resumes(s.Kind, in.index), in.info.Params
 	if in.proc != nil {
-		s.PID, s.Path, s.SHA256 = in.proc.child.Load().PID(), in.proc.path, in.proc.sha
+		s.PID, s.Path, s.SHA256, s.File = in.proc.child.Load().PID(), in.proc.path, in.proc.sha, !in.bin.own
 		for _, r := range in.remotes {
 			s.Stats.add(r.Stats())
 		}

@@ -42,7 +42,12 @@ func OpenLone(ctx context.Context, kind plugins.Kind, path string, params plugin
 		return nil, err
 	}
 	s := &Spec{Kind: kind, Placement: Process, Path: path, AllowUnpinned: true, Params: params}
-	if l.proc, err = m.launch(ctx, s); err != nil {
+	b, err := m.open(s)
+	if err != nil {
+		return nil, err
+	}
+	defer b.file.Close()
+	if l.proc, err = m.launch(ctx, s, b); err != nil {
 		return nil, err
 	}
 	l.Info = l.proc.info

@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"sync"
 	"time"
@@ -41,6 +42,8 @@ type module struct {
 	spec      Spec
 	standing  bool      // configured: stays ready when it is not in use
 	gone      bool      // it is no longer in Manager.modules
+	changes   int       // of spec's code and parameters, by Upgrade and Set
+	bin       *binary   // what ran when it died, for its revival
 	inst      *instance // nil while it is not running
 	place     int       // index in the engine that waits for its return, if held
 	held      bool
@@ -58,7 +61,9 @@ type instance struct {
 	mod      *module
 	index    int
 	returned int // flows that it got by taking the place of one that died
+	changes  int // module.changes when it was started
 	info     plugins.Info
+	bin      *binary  // nil if linked in
 	proc     *process // nil if linked in
 	remotes  []remote
 	modules  []any // what the engine gets
@@ -70,11 +75,12 @@ type instance struct {
 
 // fallback is the built-in module that stands in for the active one.
 type fallback struct {
-	name  string
-	index int
-	info  plugins.Info
-	since time.Time
-	set   bool
+	name   string
+	params plugins.Params
+	index  int
+	info   plugins.Info
+	since  time.Time
+	set    bool
 }
 
 // New checks the configuration and returns a manager that has started nothing. The error holds all mistakes.
@@ -165,7 +171,7 @@ func (m *Manager) startAll(ctx context.Context) error {
 	var wg sync.WaitGroup
 	for i, mod := range m.modules {
 		wg.Go(func() {
-			in, err := m.start(ctx, mod)
+			in, err := m.start(ctx, mod, nil)
 			if err == nil {
 				err = m.attach(in)
 			}
@@ -191,18 +197,31 @@ func (m *Manager) startAll(ctx context.Context) error {
 	return nil
 }
 
-// start makes an instance of mod that has passed all checks and is not attached.
-func (m *Manager) start(ctx context.Context, mod *module) (*instance, error) {
-	s := &mod.spec
-	in := &instance{mod: mod, since: wallNow(), stop: make(chan struct{}), watched: make(chan struct{})}
+// start makes an instance of mod that has passed all checks and is not attached. Its code is bin; nil: what mod's file holds now.
+func (m *Manager) start(ctx context.Context, mod *module, bin *binary) (*instance, error) {
+	m.mu.Lock()
+	s, changes := mod.spec, mod.changes
+	m.mu.Unlock()
+	return m.startAs(ctx, mod, s, changes, bin)
+}
+
+// startAs is start with another spec.
+func (m *Manager) startAs(ctx context.Context, mod *module, s Spec, changes int, bin *binary) (*instance, error) {
+	in := &instance{mod: mod, changes: changes, since: wallNow(), stop: make(chan struct{}), watched: make(chan struct{})}
+	var err error
 	if s.Placement == Builtin {
-		var err error
-		in.modules, in.info, err = m.linkedIn(s)
+		in.modules, in.info, err = m.linkedIn(&s)
 		close(in.watched)
 		return in, err
 	}
-	p, err := m.launch(ctx, s)
+	if in.bin = bin; bin == nil {
+		if in.bin, err = m.open(&s); err != nil {
+			return nil, err
+		}
+	}
+	p, err := m.launch(ctx, &s, in.bin)
 	if err != nil {
+		in.bin.close()
 		return nil, err
 	}
 	in.proc, in.info = p, p.info
@@ -213,6 +232,7 @@ func (m *Manager) start(ctx context.Context, mod *module) (*instance, error) {
 	if err != nil {
 		p.stop()
 		p.free()
+		in.bin.close()
 		return nil, err
 	}
 	for _, r := range in.remotes {
@@ -245,6 +265,7 @@ func (m *Manager) attach(in *instance) error {
 	if err != nil && in.proc != nil {
 		in.proc.stop()
 		in.proc.free()
+		in.bin.close()
 	}
 	return err
 }
@@ -263,24 +284,32 @@ func (m *Manager) attachLocked(in *instance) (err error) {
 	if err != nil {
 		return err
 	}
-	in.mod.held = false
-	in.mod.inst, in.mod.trouble, in.mod.failed = in, "", false
+	m.attached(in)
+	return nil
+}
+
+// attached notes that in runs.
+func (m *Manager) attached(in *instance) {
+	mod := in.mod
+	mod.held = false
+	mod.inst, mod.trouble, mod.failed = in, "", false
+	mod.bin.close()
+	mod.bin = nil
 	if in.proc != nil {
 		m.wg.Go(func() { m.watch(in) })
 	}
-	m.note(in.mod, in, Event{What: Started, Took: since(in.since)})
-	return nil
+	m.note(mod, in, Event{What: Started, Took: since(in.since)})
 }
 
 // setFallback attaches the module that stands in for s, unless it does so already, and returns the one before.
 func (m *Manager) setFallback(s *Spec) (old fallback, err error) {
 	old = m.fallback[s.Kind]
 	fb := Spec{Kind: s.Kind, Name: m.use[s.Kind].fallbackFor(s.Name)}
-	if old.set && old.name == fb.Name {
-		return old, nil
-	}
 	if fb.Name == s.Name {
 		fb.Params = s.Params // the same algorithm, so the same tuning
+	}
+	if old.set && old.name == fb.Name && maps.Equal(old.params, fb.Params) {
+		return old, nil
 	}
 	mods, info, err := m.linkedIn(&fb)
 	if err != nil {
@@ -293,7 +322,7 @@ func (m *Manager) setFallback(s *Spec) (old fallback, err error) {
 	if err != nil {
 		return old, fmt.Errorf("fallback %v: %w", &fb, err)
 	}
-	m.fallback[s.Kind] = fallback{name: fb.Name, index: index, info: info, since: wallNow(), set: true}
+	m.fallback[s.Kind] = fallback{name: fb.Name, params: fb.Params, index: index, info: info, since: wallNow(), set: true}
 	return old, nil
 }
 

@@ -33,14 +33,9 @@ type process struct {
 }
 
 // launch starts a module process and lets it describe itself, attach and run its first turn. On an error nothing is left.
-func (m *Manager) launch(ctx context.Context, s *Spec) (_ *process, err error) {
+func (m *Manager) launch(ctx context.Context, s *Spec, b *binary) (_ *process, err error) {
 	ctx, cancel := context.WithTimeout(ctx, m.cfg.StartTimeout)
 	defer cancel()
-	b, err := m.open(s)
-	if err != nil {
-		return nil, err
-	}
-	defer b.file.Close()
 	p := &process{path: b.path, sha: b.sha}
 	defer func() {
 		if err != nil {

@@ -71,7 +71,7 @@ func (m *Manager) standBy(ctx context.Context, mod *module) (*instance, error) {
 	case in != nil:
 		return in, nil
 	}
-	in, err := m.start(ctx, mod)
+	in, err := m.start(ctx, mod, nil)
 	if err != nil {
 		return nil, err
 	}

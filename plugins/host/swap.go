@@ -51,7 +51,7 @@ func (m *Manager) swap(ctx context.Context, kind plugins.Kind, name string, sel 
 	fresh := in == nil || again
 	if fresh {
 		old := in
-		if in, err = m.start(ctx, mod); err != nil {
+		if in, err = m.start(ctx, mod, nil); err != nil {
 			return SwapReport{}, err
 		}
 		m.mu.Lock()
@@ -261,6 +261,8 @@ func (m *Manager) remove(mod *module) {
 		mod.inst = nil
 		m.retire(in)
 	}
+	mod.bin.close()
+	mod.bin = nil
 	if mod.held {
 		mod.held = false
 		if err := m.cfg.Engine.Detach(mod.spec.Kind, mod.place); err != nil {
@@ -276,6 +278,7 @@ func (m *Manager) retire(in *instance) {
 		in.mod.inst = nil
 	}
 	close(in.stop)
+	in.bin.close()
 	err := m.cfg.Engine.Detach(in.mod.spec.Kind, in.index)
 	if err != nil && m.chosen(in.mod) { // new flows are meant for its place: that stays, empty
 		if _, err = m.cfg.Engine.Replace(in.mod.spec.Kind, in.index, nil); err == nil {
@@ -301,6 +304,7 @@ func (m *Manager) retire(in *instance) {
 // discard stops an instance that was never attached.
 func (m *Manager) discard(in *instance) {
 	if in.proc != nil {
+		in.bin.close()
 		m.wg.Go(func() {
 			in.proc.stop()
 			in.proc.free()
@@ -336,6 +340,8 @@ func (m *Manager) closeAll() error {
 		if in := mod.inst; in != nil && in.proc != nil {
 			m.retire(in)
 		}
+		mod.bin.close()
+		mod.bin = nil
 	}
 	m.mu.Unlock()
 	m.wg.Wait()

@@ -78,6 +78,8 @@ func (m *Manager) bury(in *instance) {
 		return
 	}
 	mod.inst, mod.trouble = nil, why
+	mod.bin.close()
+	mod.bin = in.bin
 	m.note(mod, in, Event{What: Crashed, Detail: mod.trouble})
 	revive := !m.closed && !mod.gone && (mod.standing || m.chosen(mod))
 	var err error // without one, all flows are with the fallback afterwards
@@ -123,12 +125,19 @@ func (m *Manager) revive(mod *module, dead time.Time) {
 			return
 		}
 		m.mu.Lock()
-		wanted := !m.closed && !mod.gone && mod.inst == nil
+		wanted, bin := !m.closed && !mod.gone && mod.inst == nil, mod.bin
+		var in *instance
+		var err error
+		if wanted {
+			bin, err = bin.dup() // what was verified runs again, even if the file is another one by now
+		}
 		m.mu.Unlock()
 		if !wanted {
 			return
 		}
-		in, err := m.start(ctx, mod)
+		if err == nil {
+			in, err = m.start(ctx, mod, bin)
+		}
 		if err == nil {
 			if err = m.comeBack(in, dead); err == nil {
 				return
@@ -150,7 +159,7 @@ func (m *Manager) comeBack(in *instance, dead time.Time) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	mod := in.mod
-	if mod.inst != nil { // a swap was faster
+	if mod.inst != nil || mod.changes != in.changes { // a swap or an upgrade was faster
 		m.discard(in)
 		return nil
 	}

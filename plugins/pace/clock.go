@@ -7,8 +7,8 @@ import (
 	"github.com/fastpath-tcp/fastpath/plugins"
 )
 
-// Clock is a flow's virtual pacing timer (F7): the time at which its next bytes may leave. It moves only when something is sent, and
-// is apart from the clock that tells the present. The zero value is a flow that has sent nothing. 16 bytes.
+// Clock is a flow's virtual pacing timer (F7): the time at which its next bytes may leave. It moves only when something is sent, or when
+// the rate changes, and is apart from the clock that tells the present. The zero value is a flow that has sent nothing. 16 bytes.
 type Clock struct {
 	wstamp plugins.Time // earliest departure of the next piece
 	frac   uint32       // part of a nanosecond beyond wstamp, in 1/2^32: what rounding left over does not become a rate error
@@ -44,7 +44,7 @@ func (c *Clock) Sent(l *Line, now plugins.Time, bytes int) plugins.Time {
 	base := depart
 	if late := depart - c.wstamp; late > 0 {
 		share, shareFrac := scale(whole, frac, min(l.Credit, CreditOne))
-		if share >= late {
+		if share >= late || share == late-1 && uint64(shareFrac)+uint64(c.frac) >= 1<<32 {
 			base = c.wstamp // all of the lateness is forgiven: the timer goes on as if the piece had left in time
 		} else {
 			whole, frac = subtract(whole, frac, share, shareFrac)
@@ -55,6 +55,37 @@ func (c *Clock) Sent(l *Line, now plugins.Time, bytes int) plugins.Time {
 	c.frac = uint32(f)
 	c.wstamp = min(base+whole+plugins.Time(f>>32), latest)
 	return depart
+}
+
+// Rerate tells the clock that the rate is new bytes per second and no longer old, neither 0: bytes that have been sent ahead of the line stay
+// owed, and take their time at the new rate from now on.
+func (c *Clock) Rerate(old, rate uint64, now plugins.Time) {
+	ahead := c.wstamp - now
+	if ahead < 0 || rate == old || old == plugins.Unlimited {
+		return
+	}
+	if rate == plugins.Unlimited {
+		c.wstamp, c.frac = now, 0
+		return
+	}
+	hi, lo := bits.Mul64(uint64(ahead), old)
+	if hi >= rate {
+		c.wstamp, c.frac = latest, 0
+		return
+	}
+	q, r := bits.Div64(hi, lo, rate)
+	rest, _ := bits.Div64(r>>32, r<<32, rate) // r < rate, so that this is below 2^32
+	part := uint64(1<<64 - 1)
+	if hi, lo = bits.Mul64(uint64(c.frac), old); hi < rate {
+		part, _ = bits.Div64(hi, lo, rate)
+	}
+	rest += part & (1<<32 - 1)
+	q, carry := bits.Add64(q, part>>32+rest>>32, 0)
+	if carry != 0 || q >= uint64(latest) {
+		c.wstamp, c.frac = latest, 0
+		return
+	}
+	c.wstamp, c.frac = min(now+plugins.Time(q), latest), uint32(rest)
 }
 
 // duration is how long bytes take at rate bytes per second: whole nanoseconds, at most latest, and 1/2^32 of a nanosecond.

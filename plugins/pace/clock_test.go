@@ -179,16 +179,29 @@ func (r *refClock) sent(l *Line, now plugins.Time, bytes int) (depart *big.Rat) 
 	return depart
 }
 
+func (r *refClock) rerate(old, rate uint64, now plugins.Time) {
+	n := new(big.Rat).SetInt64(int64(now))
+	if ahead := new(big.Rat).Sub(r.w, n); ahead.Sign() > 0 {
+		r.w = n.Add(n, ahead.Mul(ahead, new(big.Rat).SetFrac(new(big.Int).SetUint64(old), new(big.Int).SetUint64(rate))))
+	}
+}
+
 func TestClockAgainstRationals(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		now := plugins.Time(rapid.Int64Range(0, 1<<40).Draw(t, "start"))
 		var c Clock
 		ref := refClock{w: new(big.Rat)}
 		n := rapid.IntRange(1, 60).Draw(t, "n")
+		last := uint64(0)
 		for range n {
 			l := line(rapid.OneOf(rapid.Uint64Range(1, 1e4), rapid.Uint64Range(1e6, 2e10), rapid.Just(uint64(1<<63)),
 				rapid.Uint64Range(1, 1<<63)).Draw(t, "rate"), uint32(rapid.SampledFrom([]int{0, CreditOne / 2, CreditOne}).Draw(t, "credit")))
 			bytes := rapid.IntRange(1, 65536).Draw(t, "bytes")
+			if last != 0 && last < l.Rate && rapid.Bool().Draw(t, "rerate") { // else what is owed takes its time at the rate at which it was sent
+				c.Rerate(last, l.Rate, now)
+				ref.rerate(last, l.Rate, now)
+			}
+			last = l.Rate
 			switch rapid.IntRange(0, 3).Draw(t, "when") {
 			case 0:
 				now = c.Depart(l, now)
@@ -247,4 +260,96 @@ func BenchmarkClockSent(b *testing.B) {
 		now = c.Depart(l, now) + 7
 		c.Sent(l, now, 1448)
 	}
+}
+
+// Rerate is the exact rescaling of what lies ahead, and moves nothing else.
+func TestClockRerate(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		rates := rapid.OneOf(rapid.Uint64Range(1, 1e4), rapid.Uint64Range(1e6, 2e10), rapid.Uint64Range(1, plugins.Unlimited-1))
+		old, rate := rates.Draw(t, "old"), rates.Draw(t, "new")
+		now := plugins.Time(rapid.Int64Range(0, 1<<50).Draw(t, "now"))
+		c := Clock{wstamp: now + plugins.Time(rapid.Int64Range(-1e9, 1e12).Draw(t, "ahead")), frac: rapid.Uint32().Draw(t, "frac")}
+		before := c
+		c.Rerate(old, rate, now)
+		if rate == old || before.wstamp < now {
+			if c != before {
+				t.Fatalf("moved from %+v to %+v", before, c)
+			}
+			return
+		}
+		ahead := func(c Clock) *big.Rat {
+			r := new(big.Rat).SetInt64(int64(c.wstamp - now))
+			return r.Add(r, new(big.Rat).SetFrac64(int64(c.frac), 1<<32))
+		}
+		want := ahead(before)
+		want.Mul(want, new(big.Rat).SetFrac(new(big.Int).SetUint64(old), new(big.Int).SetUint64(rate)))
+		if want.Cmp(new(big.Rat).SetInt64(int64(latest-now))) >= 0 {
+			if c.wstamp != latest {
+				t.Fatalf("%+v, want the latest time", c)
+			}
+		} else if diff, _ := want.Sub(want, ahead(c)).Float64(); diff < 0 || diff > 1e-8 && rate > old>>32 {
+			t.Fatalf("off by %g ns", diff)
+		}
+		if c.Rerate(rate, plugins.Unlimited, now); c.Depart(nil, now) != now {
+			t.Fatalf("departure %d at no limit, want now", c.Depart(nil, now))
+		}
+	})
+}
+
+// TestClockSteps: whatever the present does (it steps back, by a second or by a day ahead), no two pieces leave closer together than half of
+// the first one's time at the highest rate that held meanwhile, no departure lies before the present, and after a step ahead at most
+// half a piece is made up for. A step back holds departures, and never beyond what was sent.
+func TestClockSteps(t *testing.T) {
+	const day = plugins.Time(24 * 3600 * 1e9)
+	rapid.Check(t, func(t *rapid.T) {
+		rates := rapid.SampledFrom([]uint64{1, 1e3, 12_500_000, 1e9, 12_500_000_000, 1 << 63})
+		l := line(rates.Draw(t, "rate"), CreditOne/2)
+		var c Clock
+		now := plugins.Time(1e9) + plugins.Time(rapid.Int64Range(0, 1<<50).Draw(t, "start"))
+		latestSend := plugins.Never // of the last piece; Never: none
+		var size int
+		fastest := l.Rate // since then
+		var back, raised bool
+		for range rapid.IntRange(1, 100).Draw(t, "steps") {
+			switch rapid.IntRange(0, 7).Draw(t, "what") {
+			case 0:
+				now -= min(now, plugins.Time(rapid.SampledFrom([]int64{1, 1e6, 1e9, int64(day)}).Draw(t, "back")))
+				back = true
+			case 1:
+				now += 1e9
+			case 2:
+				now += day
+			case 3:
+				rate := rates.Draw(t, "rate")
+				c.Rerate(l.Rate, rate, now)
+				l.Rate = rate
+				fastest, raised = max(fastest, rate), true
+			case 4:
+				now += plugins.Time(rapid.Int64Range(0, 1e6).Draw(t, "step"))
+			default:
+				if at := c.Depart(l, now); at > now && at-now < 1<<55 {
+					now = at
+				}
+			}
+			if c.Depart(l, now) > now || now > 1<<60 {
+				continue // held
+			}
+			if latestSend != plugins.Never && !(back && raised) { // the rate counts from a present that has stepped back
+				whole, _ := duration(uint64(size), fastest)
+				if gap := now - latestSend; gap < whole/2-1 {
+					t.Fatalf("%d bytes left %d ns before, at %d B/s or less", size, gap, fastest)
+				}
+			}
+			size = rapid.IntRange(1, 65536).Draw(t, "size")
+			late := c.wstamp < now
+			if at := c.Sent(l, now, size); at < now {
+				t.Fatalf("departure %d before %d", at, now)
+			}
+			whole, _ := duration(uint64(size), l.Rate)
+			if ahead := c.Depart(l, now) - now; ahead > whole+1 || late && ahead < min(whole/2-1, latest-now) {
+				t.Fatalf("%d bytes at %d B/s take %d ns, the next departure is %d ahead", size, l.Rate, whole, ahead)
+			}
+			latestSend, fastest, back, raised = now, l.Rate, false, false
+		}
+	})
 }

@@ -22,6 +22,7 @@ type Options struct {
 	NotSentLowat  int                 // see Conn.SetNotSentLowat
 	MaxPacingRate uint64              // payload bytes per second
 	UserTimeout   time.Duration       // see Conn.SetUserTimeout; it holds for the handshake too
+	AdvTimeout    time.Duration       // see Conn.SetAdvertisedTimeout
 	TTL           uint8               // see Conn.SetTTL
 	TOS           uint8               // see Conn.SetTOS
 	ECN           tcp.ECN
@@ -46,7 +47,7 @@ func (o *Options) setup(st *stack.Stack) (*tcp.Setup, error) {
 	s := &tcp.Setup{ECN: o.ECN, FastOpen: o.FastOpen, FastOpenQueue: o.FastOpenQueue}
 	t := &tcp.Tuning{
 		MaxRate: o.MaxPacingRate, RecvBuffer: o.ReadBuffer, SendBuffer: o.WriteBuffer, NotSentLowat: o.NotSentLowat, UserTimeout: o.UserTimeout,
-		TTL: o.TTL, TOS: o.TOS,
+		AdvTimeout: o.AdvTimeout, TTL: o.TTL, TOS: o.TOS,
 	}
 	for _, b := range []struct {
 		on  bool
@@ -195,6 +196,13 @@ func (c *Conn) SetNotSentLowat(bytes int) error {
 // means the stack's setting.
 func (c *Conn) SetUserTimeout(d time.Duration) error {
 	return c.set(func() { c.c.Tune(func(t *tcp.Tuning) { t.UserTimeout = max(d, 0) }) })
+}
+
+// SetAdvertisedTimeout makes the connection tell its peer a user timeout, and take up what the peer tells: the longer of both, within the
+// stack's limits, unless SetUserTimeout has said what this end's is (RFC 5482). Less than 0 means that the option is neither sent nor
+// read, and 0 the stack's setting, which is that if nothing else was configured.
+func (c *Conn) SetAdvertisedTimeout(d time.Duration) error {
+	return c.set(func() { c.c.Tune(func(t *tcp.Tuning) { t.AdvTimeout = d }) })
 }
 
 // SetTTL sets the TTL, or hop limit, of what the connection sends from now on (IP_TTL, IPV6_UNICAST_HOPS); 0 means 64.

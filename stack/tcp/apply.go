@@ -17,6 +17,10 @@ func (e *Engine) applyPace(index int, l *pace.Line) {
 		e.Stats.BadCommands++
 		return
 	}
+	// What leaves at once takes half a round trip at most. A departure further ahead than one was set by a rate much lower than usual.
+	if l.Rate != c.line.Rate && c.clk.Depart(c.line, e.now).Sub(e.now) > c.stat.srtt {
+		c.clk.Rerate(c.line.Rate, l.Rate, e.now)
+	}
 	switch {
 	case l.Rate == plugins.Unlimited:
 		c.line = &unpaced
@@ -25,6 +29,9 @@ func (e *Engine) applyPace(index int, l *pace.Line) {
 		fallthrough
 	default:
 		*c.line = *l
+	}
+	if c.refused && !c.clk.Refused(c.line, e.now) {
+		e.admitWriter(c)
 	}
 	c.stopTimer(timerPace)
 	e.makeReady(c)

@@ -116,8 +116,13 @@ func (e *Engine) emit(c *Conn, sq uint32, flags uint16, off uint64, n uint32) bo
 		}
 	}
 	tos := uint8(0)
-	if c.ecn() != nil {
-		flags, opts, tos = c.ecnOutput(sq, flags, n, opts)
+	if c.x != nil {
+		if c.x.ecn != nil {
+			flags, opts, tos = c.ecnOutput(sq, flags, n, opts)
+		}
+		if u := c.x.timeout; u != nil && u.due {
+			opts = u.output(c, n, opts)
+		}
 	}
 	if len(opts) != plain {
 		optSum = wire.Sum(opts, 0)

@@ -44,15 +44,47 @@ func (e *Engine) paced(c *Conn) bool {
 		return true
 	}
 	e.endBurst(c)
-	at := c.clk.Depart(c.line, e.now)
-	if at > e.now {
-		e.Stats.PacingTimers++
-		c.setTimer(timerPace, at)
+	if at := c.clk.Depart(c.line, e.now); at > e.now {
+		e.holdUntil(c, at)
 		return false
 	}
 	// At least two bursts fit into the window, so that acknowledgements keep coming (cwnd quota).
 	c.burst.left = min(c.burstGoal(), max(c.cwnd/2, c.mss))
 	return true
+}
+
+// holdUntil arms the pacing timer for a departure that lies ahead. While it lies beyond the line's horizon the application may not write
+// more: what would be queued for that long is refused to the sender, who can still do something else with it.
+func (e *Engine) holdUntil(c *Conn, at plugins.Time) {
+	far := c.clk.Refused(c.line, e.now)
+	switch {
+	case far:
+		at = at.Add(-c.line.Horizon)
+		e.refuseWriter(c)
+	case c.refused:
+		e.admitWriter(c)
+	}
+	if c.due[timerPace] != at { // else it is armed already
+		e.Stats.PacingTimers++
+		c.setTimer(timerPace, at)
+	}
+}
+
+// refuseWriter makes writers wait.
+func (e *Engine) refuseWriter(c *Conn) {
+	if !c.refused {
+		e.Stats.HorizonRefusals++
+		c.refused = true
+	}
+	c.sndLimit.Store(0)
+}
+
+// admitWriter lets them go on.
+func (e *Engine) admitWriter(c *Conn) {
+	c.refused = false
+	c.sndLimit.Store(min(minSendBuffer, uint64(e.cfg.SendBuffer))) // under pressure sizeSendBuffer would leave it at nothing
+	c.sizeSendBuffer()
+	e.wakeWriter(c)
 }
 
 // sentPaced counts n bytes that left.

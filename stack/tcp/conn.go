@@ -118,7 +118,8 @@ type Conn struct {
 	finRcvd             bool // ... and everything before it
 	quickAcks           uint8
 	pingpong            bool
-	newData             bool // bytes arrived in this turn that the reader has not been told of
+
+	pushed uint32 // send side: end of the last segment with PSH; it stands where it costs no padding
 
 	// Congestion and recovery, as the modules last said.
 	cwnd, ssthresh     uint32
@@ -162,10 +163,12 @@ type Conn struct {
 	chronoAt   plugins.Time // since when it is what chrono says
 	count      Counts
 	x          *extra // what few connections need; nil for the others
+	newData    bool   // bytes arrived in this turn that the reader has not been told of
 	orphan     bool   // the application has closed it
 	starved    bool   // its writer found no memory
 	counted    bool   // in Stats.Orphans
 	unresolved bool
+	refused    bool // the next departure lies beyond the line's horizon: writers wait
 	chrono     chrono
 }
 
@@ -173,6 +176,7 @@ type Conn struct {
 type extra struct {
 	fo                         *fastOpen     // nil without Fast Open
 	ecn                        *ecnState     // nil without ECN
+	timeout                    *userTimeout  // nil without the user timeout option
 	rwndLimited, sndbufLimited time.Duration // see chrono
 	path                       *path         // nil: the interface's MTU, as far as is known
 	urgent                     uint64        // stream offset behind the last urgent byte that the peer has announced; 0: none
@@ -238,8 +242,12 @@ func (c *Conn) setCwnd(cwnd uint32) {
 
 // sizeSendBuffer lets the application write ahead two windows (as Linux does), so that there is always something to send, and no more,
 // so that it is still warm when it is sent. A window beyond twice of what is ever in flight does not count: something else limits
-// the flow.
+// the flow. What was SACKed comes on top: it has left the network, and only waits for the hole below it to be filled.
 func (c *Conn) sizeSendBuffer() {
+	if c.refused {
+		c.sndLimit.Store(0)
+		return
+	}
 	if c.lowat {
 		c.eng.limitUnsent(c)
 		return
@@ -256,7 +264,7 @@ func (c *Conn) bufferLimit() uint64 {
 		return uint64(n)
 	}
 	used := min(uint64(c.cwnd), 2*uint64(c.maxFlight))
-	return min(max(2*used, minSendBuffer), uint64(c.eng.cfg.SendBuffer))
+	return min(max(2*used+uint64(c.out.log.sacked), minSendBuffer), uint64(c.eng.cfg.SendBuffer))
 }
 
 // setTimer arms timer k. The wheel's entry moves only if it would come too late.

@@ -106,8 +106,11 @@ func TestECNSender(t *testing.T) {
 		t.Helper()
 		for i := range n {
 			flags := "."
-			if i == 0 {
+			switch {
+			case i == 0:
 				flags = first
+			case i == n-1:
+				flags = "P."
 			}
 			f.Expect(fmt.Sprintf("[ect0]%s %d:%d(1460) ack 1", flags, next, next+mss))
 			next += mss

@@ -34,6 +34,9 @@ type Config struct {
 	SynAckRetries  int           // default 5
 	OrphanTimeout  time.Duration // ... and one that the application has closed; default 102.2 s (Linux: 8 tries)
 	RetransTimeout time.Duration // without progress for this long a connection ends (RFC 9293 R2); default 924.6 s
+	AdvTimeout     time.Duration // user timeout that peers are told (RFC 5482); default 0: the option is neither sent nor read
+	MinUserTimeout time.Duration // of those that peers bring about; default 100 s
+	MaxUserTimeout time.Duration // default 1 h
 	KeepaliveIdle  time.Duration // default 2 h (RFC 9293, MUST-28)
 	KeepaliveEvery time.Duration // default 75 s
 	KeepaliveCount int           // default 9
@@ -67,6 +70,8 @@ func (c *Config) setDefaults() {
 	def(&c.SynAckRetries, 5)
 	def(&c.RetransTimeout, 924600*time.Millisecond)
 	def(&c.OrphanTimeout, 102200*time.Millisecond)
+	def(&c.MinUserTimeout, 100*time.Second)
+	def(&c.MaxUserTimeout, time.Hour)
 	def(&c.MaxOrphans, 1<<16)
 	def(&c.MaxTimeWaits, 1<<18)
 	def(&c.ChallengeLimit, 1000)

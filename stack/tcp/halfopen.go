@@ -21,6 +21,7 @@ type synInfo struct {
 	ipECN              uint8  // IP-ECN field of the SYN
 	giveCookie         bool   // the SYN-ACK has a Fast Open cookie
 	data               uint16 // bytes that the SYN carried and that were taken
+	userTimeout        uint16 // the option of RFC 5482; 0: none
 	noECT              bool   // an end has sent a SYN or SYN-ACK without ECN
 }
 
@@ -33,6 +34,9 @@ func (e *Engine) readSYN(k *Tuple, t *wire.TCP, o *wire.Options) synInfo {
 	s.sackOK = o.Set&wire.OptSACKPerm != 0 && !e.cfg.NoSACK
 	if o.Set&wire.OptWScale != 0 && !e.cfg.NoWScale { // RFC 7323, 2.2
 		s.wsOK, s.scale = true, o.WScale
+	}
+	if o.Set&wire.OptUserTimeout != 0 {
+		s.userTimeout = o.UserTimeout
 	}
 	if o.Set&wire.OptTS != 0 && !e.cfg.NoTimestamps {
 		s.tsOK, s.tsVal = true, o.TSVal
@@ -170,6 +174,7 @@ func (e *Engine) synAck(k *Tuple, s *synInfo, iss, tsVal uint32, tries uint8, se
 		o.Set = o.Set&^wire.OptAccECN | wire.OptFastOpen // there is no room for both
 		o.NCookie, o.Cookie = fastCookieLen, e.fastCookie(k, 0)
 	}
+	offerUserTimeout(&o, e.advertised(set))
 	var buf [40]byte
 	return e.controlData(k, iss, s.irs+1+uint32(s.data), flags, e.synWindow(k, e.rcvStart(), s.tsOK), wire.PutOptions(buf[:0], &o), set, 0, nil, 0)
 }
@@ -284,4 +289,5 @@ func (e *Engine) received(c *Conn, l *Listener, s *synInfo, iss uint32) {
 	if l != nil && l.setup != nil { // after the window that the SYN-ACK has told
 		e.setUp(c, l.setup)
 	}
+	e.peerUserTimeout(c, s.userTimeout)
 }

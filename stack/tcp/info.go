@@ -31,8 +31,9 @@ type Info struct {
 	ECNSeen                        bool   // the peer has sent data as ECN-capable
 	CEIn, CEOut                    uint32 // AccECN: segments with a congestion mark that came; that the peer reports
 	RTO, RTT, RTTVar, MinRTT       time.Duration
-	Urgent                         uint64 // bytes up to the end of the urgent data that the peer has announced, which the application has not read
-	SoftErr                        Errno  // what an ICMP error said of what is in flight now (RFC 9293, MUST-47); OK: nothing
+	Urgent                         uint64        // bytes up to the end of the urgent data that the peer has announced, which the application has not read
+	SoftErr                        Errno         // what an ICMP error said of what is in flight now (RFC 9293, MUST-47); OK: nothing
+	UserTimeout, PeerTimeout       time.Duration // the most that data may stay unacknowledged; what the peer advertises for itself (RFC 5482), 0: nothing
 	MSS, PeerMSS, RcvMSS           uint32
 	Cwnd, Ssthresh, InFlight       uint32 // bytes; Ssthresh is cong.InfiniteSsthresh before the first reduction
 	SndWnd, RcvWnd                 uint32
@@ -81,6 +82,10 @@ func (e *Engine) Info(c *Conn) Info {
 		if fo.pending {
 			i.State = SynReceived.String()
 		}
+	}
+	i.UserTimeout = e.stallLimit(c)
+	if u := c.userTimeout(); u != nil {
+		i.PeerTimeout = u.remote
 	}
 	if x := c.ecn(); x != nil {
 		i.ECN, i.AccECN, i.ECNSeen, i.CEIn, i.CEOut = x.mode != ecnNone, x.mode == ecnAccurate, x.seen, x.rCE, x.sCE

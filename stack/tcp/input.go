@@ -225,6 +225,9 @@ func (e *Engine) ack(c *Conn, t *wire.TCP, o *wire.Options) bool {
 		if c.x.ecn != nil {
 			e.ecnInput(c, t, o)
 		}
+		if o.Set&wire.OptUserTimeout != 0 {
+			e.peerUserTimeout(c, o.UserTimeout)
+		}
 	}
 	if o.Set&wire.OptTS != 0 && c.tsOK && seq.BeforeEq(t.Seq, c.lastAckSent) && !e.paws(c, o) {
 		// RFC 7323, 4.3: only what covers the last acknowledgement sent; and only with an acknowledgement that can be true, lest a

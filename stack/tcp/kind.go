@@ -29,7 +29,7 @@ type member struct {
 	gap     handover
 }
 
-// handover measures how long flows that were handed to a module by Use wait for its first answer.
+// handover measures how long flows that were handed to a module by Use or Replace wait for its first answer.
 type handover struct {
 	since plugins.Time // 0 when it has answered
 	took  time.Duration
@@ -212,7 +212,7 @@ func (e *Engine) SetFallback(k plugins.Kind, i int) error {
 	return nil
 }
 
-// SwapGap is how long the flows that the last Use moved to module i had to wait for its first answer, in whole turns; waiting means
+// SwapGap is how long the flows that the last Use or Replace moved to module i had to wait for its first answer, in whole turns; waiting means
 // that they still do.
 func (e *Engine) SwapGap(k plugins.Kind, i int) (gap time.Duration, waiting bool) {
 	if e.check(k, i) != nil {

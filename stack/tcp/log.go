@@ -6,6 +6,7 @@ import (
 	"github.com/fastpath-tcp/fastpath/plugins"
 	"github.com/fastpath-tcp/fastpath/plugins/rtx"
 	"github.com/fastpath-tcp/fastpath/stack/seq"
+	"github.com/fastpath-tcp/fastpath/stack/wire"
 )
 
 // segment is one entry of the segment log: a range that was sent and is not acknowledged, as it was last sent. It stands for up to
@@ -20,6 +21,7 @@ type segment struct {
 	fin           bool
 	run           uint8  // transmission id of its last packet, less txID
 	unit          uint16 // bytes of a packet
+	push          bool   // its last packet has PSH, whenever it is sent (as in Linux)
 	time          plugins.Time
 	delivered     uint64
 	deliveredTime plugins.Time
@@ -37,6 +39,18 @@ type pieces struct {
 }
 
 func (s *segment) len() uint32 { return s.end - s.seq }
+
+// flags are those of its last packet.
+func (s *segment) flags() uint16 {
+	f := wire.ACK
+	if s.fin {
+		f |= wire.FIN
+	}
+	if s.push {
+		f |= wire.PSH
+	}
+	return f
+}
 
 // packets is the number of packets of mss bytes that s is sent in; the FIN takes no room.
 func (s *segment) packets(mss uint32) uint32 {
@@ -161,7 +175,7 @@ func (l *segLog) cutAt(p place, at uint32) (place, bool) {
 	x.n++
 	left, right := &x.p[p.j], &x.p[p.j+1]
 	left.end, right.seq = at, at
-	left.fin = false
+	left.fin, left.push = false, false
 	left.run -= min(left.run, uint8(min(right.packets(uint32(right.unit)), maxRun)))
 	return p, true
 }
@@ -324,7 +338,7 @@ func (l *segLog) sameAs(p place, end uint32) {
 		g := l.get(p)
 		l.resent(g)
 		same := *s
-		same.seq, same.end, same.cut, same.mark, same.fin = g.seq, g.end, g.cut, g.mark, g.fin
+		same.seq, same.end, same.cut, same.mark, same.fin, same.push = g.seq, g.end, g.cut, g.mark, g.fin, g.push
 		*g = same
 		at = g.end
 	}

@@ -85,7 +85,7 @@ func TestRetransTimeout(t *testing.T) {
 func TestNewReno(t *testing.T) {
 	p, f := farPeer(t, tcp.Config{}, "")
 	f.Write(20_000)
-	wantData(t, f, 1, 10, false)
+	wantData(t, f, 1, 10, true)
 	p.Idle(50 * ms)
 	dup := ". 1:1(0) ack 1 win 60000"
 	f.Send(dup) // segments 1 and 4 are lost
@@ -127,10 +127,10 @@ func TestNewReno(t *testing.T) {
 func TestSACKRecovery(t *testing.T) {
 	p, f := farPeer(t, tcp.Config{}, ",sackOK")
 	f.Write(20_000)
-	wantData(t, f, 1, 10, false)
+	wantData(t, f, 1, 10, true)
 	p.Idle(50 * ms)
 	f.Send(". 1:1(0) ack 2001 <>") // 3 and 6 are lost
-	wantData(t, f, 11, 14, false)
+	wantData(t, f, 11, 14, true)
 	f.Send(". 1:1(0) ack 2001 <sack 3001:4001>")
 	p.Take()
 	f.Send(". 1:1(0) ack 2001 <sack 3001:5001>")

@@ -19,7 +19,7 @@ func TestSmallSegmentsMergeWhenSentAgain(t *testing.T) {
 	p.Idle(50 * ms)
 	f.Send(". 1:1(0) ack 301 <sack 1201:1501>") // 2 to 4 are missing
 	f.Send(". 1:1(0) ack 301 <sack 1201:2101>") // ... and with this are they lost
-	f.Expect(". 301:1201(900) ack 1")
+	f.Expect("P. 301:1201(900) ack 1")
 	f.Send(". 1:1(0) ack 301 <sack 1201:2402>")
 	p.Quiet(20 * ms)
 	if i := f.Info(); i.Counts.Retrans != 1 || i.Counts.BytesRetrans != 900 || i.InFlight != 900 {

@@ -47,6 +47,9 @@ func (e *Engine) initConn(c *Conn) {
 	}
 	c.tsOffset = e.tsOffset(&c.Tuple)
 	c.ipID = uint16(c.tsOffset >> 7)
+	if e.cfg.AdvTimeout > 0 {
+		e.tuneUserTimeout(c)
+	}
 	e.Stats.Conns++
 }
 
@@ -207,6 +210,7 @@ func (e *Engine) sendHandshake(c *Conn) sendResult {
 	if !passive {
 		n = c.fastSYN(&o)
 	}
+	offerUserTimeout(&o, e.advertised(c.Tuned()))
 	var buf [40]byte
 	c.ipID++
 	if !e.controlData(&c.Tuple, c.iss, ack, flags, wnd, wire.PutOptions(buf[:0], &o), c.Tuned(), c.ipID, c, n) {
@@ -275,6 +279,7 @@ func (e *Engine) synSent(c *Conn, t *wire.TCP, o *wire.Options) {
 	c.rcvScale = 0
 	s := e.readSYN(&c.Tuple, t, o)
 	e.learnSYN(c, &s)
+	e.peerUserTimeout(c, s.userTimeout)
 	if !acks { // simultaneous open (RFC 9293, 3.5 and MUST-10)
 		e.gotSyn(c, t)
 		c.state = SynReceived
@@ -328,7 +333,7 @@ func (e *Engine) establish(c *Conn) {
 	c.state = Established
 	c.lastAck = e.now
 	c.stopTimer(timerState)
-	c.sndSml = c.sndUna
+	c.sndSml, c.pushed = c.sndUna, c.sndUna
 	c.cwndSeq = c.sndUna
 	e.openPath(c)
 	// RFC 6928, 2; one segment if the SYN or its ACK was lost.

@@ -333,15 +333,16 @@ func (e *Engine) dataReady(c *Conn) {
 // returns how many left.
 func (e *Engine) sendNew(c *Conn, n uint32, fin bool, run uint32) (sent uint32) {
 	sq, off := c.sndNxt, c.off(c.sndNxt)
+	flags := wire.ACK
+	if fin {
+		flags |= wire.FIN
+	}
 	for ; sent < run; sent++ {
-		flags := wire.ACK
-		if off+uint64(n) == c.snd.Tail() && n > 0 { // RFC 9293, MUST-61
+		if sent+1 == run && e.pushes(c, sq+n, n, run) {
 			flags |= wire.PSH
 		}
-		if fin {
-			flags |= wire.FIN
-		}
 		if !e.emit(c, sq, flags, off, n) {
+			flags &^= wire.PSH
 			break
 		}
 		sq, off = sq+n, off+uint64(n)
@@ -349,12 +350,16 @@ func (e *Engine) sendNew(c *Conn, n uint32, fin bool, run uint32) (sent uint32) 
 	if sent == 0 {
 		return 0
 	}
+	push := flags&wire.PSH != 0
+	if push {
+		c.pushed = sq
+	}
 	if fin {
 		sq++
 	}
 	e.outs.inUse(c)
 	s := c.out.log.push()
-	*s = segment{seq: c.sndNxt, end: sq, fin: fin}
+	*s = segment{seq: c.sndNxt, end: sq, fin: fin, push: push}
 	e.recordSent(c, s, sq, 0)
 	if n < c.mss {
 		c.sndSml = sq
@@ -364,6 +369,24 @@ func (e *Engine) sendNew(c *Conn, n uint32, fin bool, run uint32) (sent uint32) 
 		c.finSent = true
 	}
 	return sent
+}
+
+// pushes reports whether the last of run segments of n bytes, which ends at end, asks the peer to hand on what it has: behind it is nothing
+// to send (RFC 9293, MUST-61) or no window, or half of the largest window has gone without. So does the last of several that leave
+// together, unless a small one follows (as in Linux, so that a receiver need not wait for more to join them).
+func (e *Engine) pushes(c *Conn, end, n, run uint32) bool {
+	if n == 0 {
+		return false
+	}
+	left := c.snd.Tail() - c.off(end)
+	if left == 0 || n < c.mss || end-c.pushed > c.maxSndWnd/2 {
+		return true
+	}
+	if run == 1 || left >= uint64(c.mss) {
+		return run > 1
+	}
+	small := uint32(left)
+	return end+small-c.sndUna > c.sndWnd || c.inFlight()+run*n+small > c.cwnd || e.holdSmall(c, small, left)
 }
 
 // recordSent stamps a log entry with its departure and tells the rtx module, of all up to end, which left with it. The departure time
@@ -446,15 +469,16 @@ func (e *Engine) resend(c *Conn, p place, flags uint8, most uint32) (sent uint32
 	}
 	n = min(n, min(most, max(uint32(e.env.Fifo.Room()), 1))*c.mss)
 	p, s = e.cutPackets(c, p, n)
-	end, fin := s.end, s.fin
+	if !probe && s.packets(c.mss) > 1 {
+		s.push = true
+	}
+	end, fl := s.end, s.flags()
 	if !probe && s.len() < c.mss {
-		end, fin = e.mergeable(c, p)
+		end, fl = e.mergeable(c, p)
 	}
 	data := end - s.seq
-	fl := wire.ACK
-	if fin {
+	if fl&wire.FIN != 0 {
 		data--
-		fl |= wire.FIN
 	}
 	if !e.emitPieces(c, s.seq, data, fl) {
 		return 0, false, sendFull
@@ -470,22 +494,22 @@ func (e *Engine) resend(c *Conn, p place, flags uint8, most uint32) (sent uint32
 	return sent, true, sendDone
 }
 
-// mergeable is where a packet ends that sends what is at p again with the lost small segments behind it, as far as they fit, and whether it
-// has the FIN.
-func (e *Engine) mergeable(c *Conn, p place) (end uint32, fin bool) {
+// mergeable is where a packet ends that sends what is at p again with the lost small segments behind it, as far as they fit. Its
+// flags are those of all of them.
+func (e *Engine) mergeable(c *Conn, p place) (end uint32, flags uint16) {
 	log := &c.out.log
 	s := log.get(p)
-	end, fin = s.end, s.fin
+	end, flags = s.end, s.flags()
 	most := min(c.mss, max(c.cwnd-min(c.cwnd, c.inFlight()), s.len())) // what leaves is in flight again
-	for !fin {
+	for flags&wire.FIN == 0 {
 		p = log.next(p)
 		g := log.get(p)
 		if g == nil || g.mark&rtx.MarkLost == 0 || g.end-s.seq > most || seq.After(g.end, c.sndUna+c.sndWnd) {
 			break
 		}
-		end, fin = g.end, g.fin
+		end, flags = g.end, flags|g.flags()
 	}
-	return end, fin
+	return end, flags
 }
 
 // cutPackets returns the first n bytes of what is at p, in whole packets, and the first in any case, and their place: it cuts off the rest.
@@ -510,10 +534,7 @@ func (e *Engine) emitPieces(c *Conn, sq, n uint32, flags uint16) bool {
 		k := min(n, c.mss)
 		f := flags
 		if k < n {
-			f &^= wire.FIN
-		}
-		if k > 0 && c.off(sq)+uint64(k) == c.snd.Tail() {
-			f |= wire.PSH
+			f &^= wire.FIN | wire.PSH
 		}
 		if !e.emit(c, sq, f, c.off(sq), k) {
 			return false

@@ -44,7 +44,7 @@ func TestPathMTU(t *testing.T) {
 		tooBig(f, 1, 1400)
 		f.Expect(". 1:1361(1360) ack 1")
 		f.Expect(". 1361:2721(1360) ack 1")
-		f.Expect(". 2721:2921(200) ack 1")
+		f.Expect("P. 2721:2921(200) ack 1")
 		if i := f.Info(); i.MSS != 1360 || i.PMTU != 1400 || i.Cwnd != cwnd || i.CAState != "open" {
 			t.Errorf("MSS %d, PMTU %d, cwnd %d (was %d), %s", i.MSS, i.PMTU, i.Cwnd, cwnd, i.CAState)
 		}

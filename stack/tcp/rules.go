@@ -176,7 +176,9 @@ func (e *Engine) Replace(k plugins.Kind, i int, m any) (n int, err error) {
 	}
 	if mem.remote == nil || mem.remote.State() == plugins.Ready {
 		mem.demoted = false
-		n = e.comeHome(k, i)
+		if n = e.comeHome(k, i); n > 0 {
+			mem.gap.since = e.now
+		}
 	}
 	return n, nil
 }

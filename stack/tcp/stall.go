@@ -13,7 +13,7 @@ import (
 // RFC 9293, 3.8.3. One that
 // nobody holds any more gets less.
 func (e *Engine) stallLimit(c *Conn) time.Duration {
-	d := or(c.Tuned().UserTimeout, e.cfg.RetransTimeout)
+	d := or(c.Tuned().UserTimeout, or(e.adoptedTimeout(c), e.cfg.RetransTimeout))
 	if c.orphan {
 		d = min(d, e.cfg.OrphanTimeout)
 	}
@@ -33,7 +33,7 @@ func (e *Engine) giveUp(c *Conn) {
 
 // stallEnd is when c's user timeout, or that of an orphan, ends, if it has begun: RTOs lie too far apart to be exact. Never for others.
 func (e *Engine) stallEnd(c *Conn) plugins.Time {
-	if c.stallSince != 0 && (c.orphan || c.Tuned().UserTimeout > 0) {
+	if c.stallSince != 0 && (c.orphan || c.Tuned().UserTimeout > 0 || e.adoptedTimeout(c) > 0) {
 		return c.stallSince.Add(e.stallLimit(c))
 	}
 	return never

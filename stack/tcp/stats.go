@@ -61,9 +61,11 @@ type Stats struct {
 	BadCommands                 uint64 // commands of modules that were refused
 	StaleDecisions              uint64 // decisions older than the flow's barrier
 	Resumes                     uint64
-	PacingTimers                uint64
+	PacingTimers                uint64 // timers armed because a flow with data to send waited for its departure
+	HorizonRefusals             uint64 // times that writers had to wait because the next departure lay too far ahead
 	SackIgnored                 uint64
 	AppLimitedMarks, IdleStarts uint64
+	UserTimeouts                uint64 // user timeouts that peers advertised, and that were looked at (RFC 5482)
 	TooBigs, TooBigsIgnored     uint64 // routers' words about the path's MTU that quote something in flight
 	PathShrinks                 uint64 // times that segments became smaller
 	BlackHoles                  uint64 // ... because timeout followed timeout

@@ -284,7 +284,7 @@ func (e *Engine) keepaliveExpired(c *Conn) {
 		c.setTimer(timerKeepalive, e.now.Add(after))
 	case idle < after && c.keepProbes == 0:
 		c.setTimer(timerKeepalive, e.now.Add(after-idle))
-	case c.keepProbes > 0 && idle >= or(c.Tuned().UserTimeout, never.Sub(0)), int(c.keepProbes) >= count && c.Tuned().UserTimeout == 0:
+	case c.keepProbes > 0 && idle >= or(c.Tuned().UserTimeout, never.Sub(0)), int(c.keepProbes) >= count && c.Tuned().UserTimeout == 0 && idle >= e.adoptedTimeout(c): // RFC 5482, 4.2
 		e.reset(c)
 		e.giveUp(c)
 	default:

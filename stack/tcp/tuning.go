@@ -16,6 +16,7 @@ type Tuning struct {
 	RecvBuffer   int           // bytes that wait for the reader (SO_RCVBUF); the buffer then does not size itself
 	SendBuffer   int           // bytes written and not acknowledged (SO_SNDBUF)
 	UserTimeout  time.Duration // the most that data may stay unacknowledged, or unsent at a closed window (TCP_USER_TIMEOUT)
+	AdvTimeout   time.Duration // told the peer, whose own is taken up unless UserTimeout is set (RFC 5482); less than 0: no such option
 	FinWait2     time.Duration // of a connection that the application has closed (TCP_LINGER2)
 	NotSentLowat int           // a writer is held back while as many bytes have not been sent yet (TCP_NOTSENT_LOWAT)
 	TTL          uint8         // or hop limit (IP_TTL, IPV6_UNICAST_HOPS)
@@ -98,6 +99,7 @@ func (e *Engine) tuned(c *Conn) {
 		c.setRcvBuf(uint32(min(max(n, minSetBuffer), e.cfg.RecvBuffer)))
 	}
 	c.lowat = c.Tuned().NotSentLowat > 0
+	e.tuneUserTimeout(c)
 	if h := &e.headers[c.slot%numHeaders]; h.flow == c.flow() {
 		h.ipSum, h.tcpSum = 0, 0 // to be made anew
 	}
@@ -118,7 +120,7 @@ func (e *Engine) setUp(c *Conn, s *Setup) {
 // limitUnsent lets the application write no more than the low-water mark beyond what was sent, and wakes it when it may.
 func (e *Engine) limitUnsent(c *Conn) {
 	mark := uint64(c.Tuned().NotSentLowat)
-	if c.lowat = mark > 0; !c.lowat || !c.state.synchronized() {
+	if c.lowat = mark > 0; !c.lowat || !c.state.synchronized() || c.refused {
 		return
 	}
 	sent := min(c.off(c.sndNxt), c.snd.Tail())

@@ -79,7 +79,7 @@ func TestNotSentLowat(t *testing.T) {
 	}
 	write(mark)
 	for i := range 4 { // as many as the window lets through
-		f.Expect([]string{". 1:1001(1000) ack 1", ". 1001:2001(1000) ack 1", ". 2001:3001(1000) ack 1", ". 3001:4001(1000) ack 1"}[i])
+		f.Expect([]string{". 1:1001(1000) ack 1", ". 1001:2001(1000) ack 1", ". 2001:3001(1000) ack 1", "P. 3001:4001(1000) ack 1"}[i])
 	}
 	write(4000)
 	if i := f.Info(); i.NotSent != mark || i.SendQueue != mark+4000 {
@@ -93,7 +93,7 @@ func TestNotSentLowat(t *testing.T) {
 	}
 	f.Send(". 1:1(0) ack 3001 win 4000")
 	f.Expect(". 5001:6001(1000) ack 1")
-	f.Expect(". 6001:7001(1000) ack 1")
+	f.Expect("P. 6001:7001(1000) ack 1")
 	if f.Conn.Wr.Armed() {
 		t.Error("the writer is not woken with 2000 of 5000 bytes left")
 	}

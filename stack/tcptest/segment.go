@@ -146,6 +146,16 @@ func (s *segment) parseOptions(text string) error {
 				}
 				s.opts.NCookie = uint8(copy(s.opts.Cookie[:], b))
 			}
+		case "uto": // seconds, or minutes with an m behind
+			s.opts.Set |= wire.OptUserTimeout
+			n, minutes := strings.CutSuffix(strings.Join(f[1:], ""), "m")
+			v, err := strconv.ParseUint(n, 10, 15)
+			if err != nil {
+				return fmt.Errorf("bad timeout %q", o)
+			}
+			if s.opts.UserTimeout = uint16(v); minutes {
+				s.opts.UserTimeout |= 1 << 15
+			}
 		case "accecn": // bytes of ECT(0), CE and ECT(1)
 			s.opts.Set |= wire.OptAccECN
 			for i, c := range []int{wire.ECT0, wire.CE, wire.ECT1}[:len(f)-1] {
@@ -186,6 +196,9 @@ func optionString(o *wire.Options, base uint32) string {
 	}
 	if o.Set&wire.OptFastOpen != 0 {
 		s = append(s, strings.TrimSpace(fmt.Sprintf("FO %x", o.Cookie[:o.NCookie])))
+	}
+	if o.Set&wire.OptUserTimeout != 0 {
+		s = append(s, fmt.Sprintf("uto %v", wire.UserTimeoutOf(o.UserTimeout)))
 	}
 	if o.Set&wire.OptAccECN != 0 {
 		a := "accecn"

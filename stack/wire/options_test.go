@@ -39,6 +39,8 @@ func TestParseOptions(t *testing.T) {
 		{"Fast Open request", "\x22\x02", true, Options{Set: OptFastOpen}},
 		{"Fast Open cookie", "\x22\x0a12345678", true, Options{Set: OptFastOpen, Cookie: [16]byte{'1', '2', '3', '4', '5', '6', '7', '8'}, NCookie: 8}},
 		{"Fast Open, odd, short, long", "\x22\x0712345\x22\x0412\x22\x14123456789012345678", true, Options{}},
+		{"user timeout", "\x1c\x04\x80\x05", true, Options{Set: OptUserTimeout, UserTimeout: 0x8005}},
+		{"user timeout of 5 bytes", "\x1c\x05\x80\x05\x01", true, Options{}},
 		{"unknown past the end", "\xfe\xff", false, Options{}},
 	} {
 		o := Options{Set: 0xff, NSack: 4, NCookie: 9, ECNSet: 8} // from the segment before

@@ -85,6 +85,7 @@ const (
 	OptSACK
 	OptAccECN
 	OptFastOpen
+	OptUserTimeout
 )
 
 // MaxWScale is the largest shift count; larger ones count as this (RFC 7323, 2.3).
@@ -95,6 +96,7 @@ type Options struct {
 	Set           uint8
 	WScale, NSack uint8
 	MSS           uint16
+	UserTimeout   uint16 // see UserTimeoutOf
 	TSVal, TSEcr  uint32
 	Sack          [4]seq.Range // the first NSack
 	// ECNBytes are the counters of an AccECN option by IP-ECN codepoint, modulo 2^24; bit c of ECNSet says whether codepoint c is there.
@@ -113,6 +115,7 @@ const (
 	kindSACKPerm = 4
 	kindSACK     = 5
 	kindTS       = 8
+	kindTimeout  = 28
 	kindFastOpen = 34
 	kindAccECN0  = 172
 	kindAccECN1  = 174
@@ -173,6 +176,9 @@ func (o *Options) parse(b []byte) {
 			o.Sack[o.NSack] = seq.Range{Start: binary.BigEndian.Uint32(b), End: binary.BigEndian.Uint32(b[4:])}
 			o.NSack++
 		}
+	case b[0] == kindTimeout && len(b) == UserTimeoutLen:
+		o.Set |= OptUserTimeout
+		o.UserTimeout = binary.BigEndian.Uint16(b[2:])
 	case b[0] == kindFastOpen && (len(b) == 2 || len(b) >= 2+MinCookie && len(b) <= 2+MaxCookie && len(b)%2 == 0):
 		o.Set |= OptFastOpen // RFC 7413, 4.1.1
 		o.NCookie = uint8(copy(o.Cookie[:], b[2:]))
@@ -264,7 +270,7 @@ func pad(b []byte) []byte {
 }
 
 // PutOptions appends all that is in o.Set, in the shortest aligned form: at most 20 bytes for the options of a SYN without those of
-// Fast Open and AccECN. SACK blocks must fit beside the rest: 4, or 3 with timestamps (RFC 2018, 3). AccECN counters go in order 0, so
+// Fast Open, AccECN and the user timeout. SACK blocks must fit beside the rest: 4, or 3 with timestamps (RFC 2018, 3). AccECN counters go in order 0, so
 // that ECNSet must begin with ECT(0), then CE.
 func PutOptions(b []byte, o *Options) []byte {
 	if o.Set&OptMSS != 0 {
@@ -281,6 +287,9 @@ func PutOptions(b []byte, o *Options) []byte {
 	}
 	if o.Set&OptWScale != 0 {
 		b = PutWScale(b, o.WScale)
+	}
+	if o.Set&OptUserTimeout != 0 {
+		b = PutUserTimeout(b, o.UserTimeout)
 	}
 	if o.Set&OptFastOpen != 0 {
 		b = PutFastOpen(b, o.Cookie[:o.NCookie])

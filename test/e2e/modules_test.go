@@ -161,28 +161,41 @@ func TestSwapRefused(t *testing.T) {
 			}
 			w := newWorld(t, link{driver: "afpacket", modules: fmt.Sprintf("[modules.cong]\nuse = \"cubic\"\nplacement = \"builtin\"\n"+
 				"[[module]]\nkind = \"cong\"\nname = \"aimd\"\nplacement = \"process\"\npath = %q\n%s\n", path, pin)})
-			w.refused("nosuch", "nosuch")
-			standing := w.module("cong", "aimd", control.ModuleStandby)
+			w.refused("nosuch", "nosuch", "cubic")
+			w.module("cong", "aimd", control.ModuleStandby)
+			w.must(w.call(control.OpSwap, control.SwapRequest{Kind: "cong", Name: "aimd"}, &control.SwapReply{}))
+			serving := w.module("cong", "aimd", control.ModuleActive)
 			if c.replace == "" {
 				w.must(os.Remove(path))
 			} else {
 				executable(t, path, c.replace)
 			}
-			w.must(syscall.Kill(standing.PID, syscall.SIGKILL))
+			// A restart runs what was verified, a swap to a fresh process what the file is now.
+			w.must(syscall.Kill(serving.PID, syscall.SIGKILL))
 			w.eventually(10*time.Second, func() error {
-				if m := w.find("cong", "aimd"); m.State == control.ModuleStandby {
-					return fmt.Errorf("the module still stands: %+v", m)
+				if m := w.find("cong", "aimd"); m.State != control.ModuleActive || m.PID == serving.PID || m.SHA256 != sum {
+					return fmt.Errorf("the module is not back: %+v", m)
 				}
 				return nil
 			})
-			w.refused("aimd", c.want)
+			w.refused("aimd", c.want, "aimd")
+			// An upgrade in place names its file.
+			file, err := example()
+			w.must(err)
+			built, err := os.ReadFile(file)
+			w.must(err)
+			next, nextSum := executable(t, filepath.Join(t.TempDir(), "next"), string(built)+"another version")
+			w.must(w.call(control.OpSwap, control.SwapRequest{Kind: "cong", Name: "aimd", To: next, ToSHA256: nextSum}, &control.SwapReply{}))
+			if m := w.module("cong", "aimd", control.ModuleActive); m.SHA256 != nextSum || m.Path != next {
+				t.Errorf("after the upgrade: %+v", m)
+			}
 			w.download(1 << 20)
 		})
 	}
 }
 
-// refused wants a swap to be refused with an error that names the cause, and the old module to stay.
-func (w *world) refused(name, cause string) {
+// refused wants a swap to be refused with an error that names the cause, and the module that serves to stay.
+func (w *world) refused(name, cause, stays string) {
 	w.Helper()
 	var r control.SwapReply
 	err := w.call(control.OpSwap, control.SwapRequest{Kind: "cong", Name: name}, &r)
@@ -197,7 +210,7 @@ func (w *world) refused(name, cause string) {
 	var list control.ModulesReply
 	w.must(w.call(control.OpModules, nil, &list))
 	for _, m := range list.Modules {
-		if m.Kind == "cong" && m.State == control.ModuleActive && m.Name != "cubic" {
+		if m.Kind == "cong" && m.State == control.ModuleActive && m.Name != stays {
 			w.Errorf("after the refused swap %s serves", m.Name)
 		}
 	}

@@ -72,7 +72,7 @@ func (c *check) host(key string, h *Host) {
 	for _, b := range []struct {
 		name string
 		v    conf.Size
-	}{{"recv_buffer", h.RecvBuffer}, {"send_buffer", h.SendBuffer}} {
+	}{{"recv_buffer", h.RecvBuffer}, {"recv_start", h.RecvStart}, {"send_buffer", h.SendBuffer}} {
 		if b.v != 0 {
 			c.within(key+"."+b.name, int(b.v), 4096, maxBuffer)
 		}

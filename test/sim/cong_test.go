@@ -154,19 +154,31 @@ func TestCongCubicResponse(t *testing.T) {
 	}
 }
 
-// TestCongRenoResponse: Mathis et al. 1997: window·√p = √(3/2) with periodic loss and bytes counted, to 10 %. That holds for large windows:
-// the round trip in which recovery halves the window, and windows of whole segments, are not in the model. At 1 % the window is 12
-// segments, and RFC 9438's table with its 20 % is what is held.
+// TestCongRenoResponse: the average window with periodic loss, with bytes counted (RFC 3465), to 10 %. Mathis et al. 1997 have
+// C = window·√p = √(3/2) = 1.22 for a sawtooth between W/2 and W alone: W²·3/8 segments in W/2 round trips. Where W is small, two things
+// that they leave out count: a round trip of recovery, in which W/2 segments leave (RFC 9937), and the rest of the round trip in which
+// the loss is found, half a round trip and W/2 segments on average. Together
+//
+//	1/p = W/2 + Σ(W/2 … W-1) + W/2 = 3W²/8 + 3W/4   in   1 + W/2 + 1/2 round trips
+//
+// which for large W is Mathis' formula, is 3.5 % below it at 0.1 %, and gives C = 1.09 at 1 %, where W is 15. Both are held, Mathis'
+// where the other is within half of the tolerance of it.
 func TestCongRenoResponse(t *testing.T) {
-	for _, c := range []struct{ p, percent float64 }{{1e-2, 20}, {1e-3, 10}, {1e-4, 10}, {1e-5, 10}} {
-		t.Run(fmt.Sprint(c.p), func(t *testing.T) {
-			response(t, "reno", c.p, 20*time.Millisecond, math.Sqrt(1.5/c.p), c.percent, c.p < 1e-4)
+	for _, p := range []float64{1e-2, 3e-3, 1e-3, 1e-4, 1e-5} {
+		t.Run(fmt.Sprint(p), func(t *testing.T) {
+			peak := (-0.75 + math.Sqrt(0.75*0.75+1.5/p)) / 0.75
+			exact, mathis := 1/p/(peak/2+1.5), math.Sqrt(1.5/p)
+			got := response(t, "reno", p, 20*time.Millisecond, exact, 10, p < 1e-4)
+			t.Logf("C = %.3f, the model with recovery has %.3f", got*math.Sqrt(p), exact*math.Sqrt(p))
+			if exact > 0.95*mathis {
+				near(t, "average window, Mathis", got, mathis, 10)
+			}
 		})
 	}
 }
 
 // response compares the average window over 12 periods of loss with want, after 4 in which the start is forgotten.
-func response(t *testing.T, cc string, p float64, rtt time.Duration, want, percent float64, long bool) {
+func response(t *testing.T, cc string, p float64, rtt time.Duration, want, percent float64, long bool) float64 {
 	if long && !*full {
 		t.Skip("long: make test-cong runs it")
 	}
@@ -176,7 +188,9 @@ func response(t *testing.T, cc string, p float64, rtt time.Duration, want, perce
 	s := bulk(t, 1, Use{Use: cc}, "", rtt, (before+measured)*period)
 	s.Link.AtoB.Loss.Frames = every(uint64(1/p), uint64(2*(before+measured)/p))
 	r := run(t, s, Options{})
-	near(t, "average window", meanWindow(r, rtt, before*period, (before+measured)*period), want, percent)
+	got := meanWindow(r, rtt, before*period, (before+measured)*period)
+	near(t, "average window", got, want, percent)
+	return got
 }
 
 // TestCongRenoPFTK: with independent loss, the throughput is what RFC 5348's equation says (b = 1, t_RTO = 4R), to 25 %.
@@ -236,6 +250,13 @@ func TestCongHyStart(t *testing.T) {
 
 // TestCongRandomLoss: the published picture (facts P1): 100 Mbit/s, 100 ms. Payload after 10 s as a share of the link's, less what is
 // lost: BBR 95 % up to 1 % loss and 90 % up to 5 %; CUBIC below 10 % of the link at 1 %.
+//
+// BBRv3 cannot have 95 % at 1 %: "the steady-state (non-bandwidth-probing) BBR response to a … round trip with X% packet loss is to reduce
+// the sending rate by X%", to (1-p)^N after N round trips, until REFILL and UP restore it (draft-ietf-ccwg-bbr-06, 5.3.3.8.3). With 100 ms
+// it probes each 20 to 30 round trips, of which UP and REFILL take 5 at the full rate, and PROBE_RTT costs 2 % (5.3.4.1): at the best
+// (5 + Σ 0.99^i, i < 20)/25·0.98 = 0.91. The pacing margin counts as well, since what is measured was sent 1 % below the estimate: at
+// the worst (5 + Σ 0.98^i, i < 30)/35·0.98 = 0.78. Above loss_thresh (2 %) each probe says
+// that too much is in flight, whatever the amount: inflight_longterm falls by 30 % a cycle.
 func TestCongRandomLoss(t *testing.T) {
 	const capacity = 100e6 / 8 * segPayload / segFrame
 	for _, c := range []struct {
@@ -247,7 +268,7 @@ func TestCongRandomLoss(t *testing.T) {
 		{"bbr", 0, 0.95, 1, true}, {"bbr", 0.1, 0.95, 1, true}, {"bbr", 1, 0.95, 1, false}, {"bbr", 2, 0.90, 1, true}, {"bbr", 5, 0.90, 1, false},
 		{"bbr", 10, 0, 1, true}, {"bbr", 15, 0, 1, true}, {"bbr", 20, 0, 1, true},
 		{"cubic", 0.1, 0, 0.5, false}, {"cubic", 1, 0, 0.10, false}, {"cubic", 5, 0, 0.05, false}, {"cubic", 20, 0, 0.05, true},
-		{"bbr3", 0.1, 0.85, 1, true}, {"bbr3", 1, 0.74, 1, false}, {"bbr3", 5, 0, 1, true}, {"bbr3", 20, 0, 1, true},
+		{"bbr3", 0.1, 0.85, 1, true}, {"bbr3", 1, 0.78, 0.92, false}, {"bbr3", 5, 0, 0.2, true}, {"bbr3", 20, 0, 0.1, true},
 	} {
 		t.Run(fmt.Sprintf("%s/%g%%", c.cc, c.percent), func(t *testing.T) {
 			if c.long && !*full {

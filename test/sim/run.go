@@ -176,7 +176,7 @@ func (h *Host) stack() (c stack.Config) {
 		c.Modules[k] = stack.ModuleConfig{Name: u.Use, Params: u.Params}
 	}
 	ecn := map[string]tcp.ECN{"": tcp.ECNDefault, "off": tcp.ECNOff, "passive": tcp.ECNPassive, "on": tcp.ECNOn, "accecn": tcp.ECNAccurate}
-	c.TCP = tcp.Config{ECN: ecn[h.ECN], RecvBuffer: int(h.RecvBuffer), SendBuffer: int(h.SendBuffer), InitialWindow: h.InitialWindow, DelAck: h.DelAck.D(),
+	c.TCP = tcp.Config{ECN: ecn[h.ECN], RecvBuffer: int(h.RecvBuffer), RecvStart: int(h.RecvStart), SendBuffer: int(h.SendBuffer), InitialWindow: h.InitialWindow, DelAck: h.DelAck.D(),
 		NoSACK: h.NoSACK, NoTimestamps: h.NoTimestamps}
 	return c
 }

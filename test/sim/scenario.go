@@ -48,6 +48,7 @@ type Host struct {
 	Cong Use `toml:"cong"` // default cubic
 
 	RecvBuffer    conf.Size     `toml:"recv_buffer"` // what it may grow to; default 512 MiB
+	RecvStart     conf.Size     `toml:"recv_start"`  // what it is at first; default 64 KiB
 	SendBuffer    conf.Size     `toml:"send_buffer"` // what it may grow to; default 512 MiB
 	InitialWindow int           `toml:"initial_window"`
 	DelAck        conf.Duration `toml:"delayed_ack"`

@@ -37,6 +37,7 @@ type Flow struct {
 	ca      uint8 // the engine's state at the last sample
 	after   uint32
 	held    uint32 // delivered in Disorder, not credited yet
+	flight  uint32 // in flight when Disorder began; 0 outside
 	counter uint64 // bytes acknowledged since the last step of congestion avoidance
 
 	priorCwnd, priorSsthresh uint32 // before the last reduction; 0: none
@@ -94,6 +95,12 @@ type Step struct {
 func (f *Flow) Observe(in *cong.Sample) (s Step) {
 	prev := f.ca
 	f.ca = in.CA
+	switch {
+	case in.CA == cong.CAOpen:
+		f.flight = 0
+	case in.CA == cong.CADisorder && prev == cong.CAOpen:
+		f.flight = in.PriorInFlight
+	}
 	if in.Has(cong.FlagRTTValid) && in.SRTT > 0 {
 		f.rttvar += ((in.RTT - in.SRTT).Abs() - f.rttvar) / 4 // RFC 6298, 2.3
 	}
@@ -122,8 +129,16 @@ func (f *Flow) Timeout(in *cong.Sample, out *cong.Decision) bool {
 	return first
 }
 
-// Cutting tells whether a reduction is under way.
-func (f *Flow) Cutting() bool { return f.cutting }
+// FlightSize is what RFC 5681, 3.1, equation (4) halves: what was outstanding when the first segment arrived out
+// of order. What is in flight at the moment of the reduction is less, by what was SACKed since; what limited transmit sent for that
+// does not count (RFC 3042, 2). More than the window it cannot be. After a timeout within recovery, where the samples leave out what
+// was marked lost, it is the window that recovery had set.
+func (f *Flow) FlightSize(in *cong.Sample, out *cong.Decision) uint32 {
+	if in.Kind == cong.KindTimeout && f.cutting {
+		return out.Cwnd
+	}
+	return min(max(in.PriorInFlight, in.InFlight, f.flight), out.Cwnd)
+}
 
 // Cut starts a reduction to a window of after bytes; the engine gets there by proportional rate reduction.
 func (f *Flow) Cut(out *cong.Decision, ssthresh, after uint32) {
@@ -134,7 +149,7 @@ func (f *Flow) Cut(out *cong.Decision, ssthresh, after uint32) {
 
 func (f *Flow) save(out *cong.Decision) {
 	f.priorCwnd, f.priorSsthresh = out.Cwnd, out.Ssthresh
-	f.counter, f.held = 0, 0
+	f.counter, f.held, f.flight = 0, 0, 0
 }
 
 // Finish ends a reduction: the window is what the reduction aimed at.
