@@ -126,8 +126,11 @@ type TCP struct {
 	SYNRetries        int       `toml:"syn_retries"`
 	SYNCookies        string    `toml:"syn_cookies" one:"overflow off always"`
 	ECN               string    `toml:"ecn" one:"off passive on accecn"`
-	FastOpenQueue     int       `toml:"fast_open_queue"` // connections per listener that serve data before their handshake is over
-	Retries           int       `toml:"retries"`         // consecutive retransmission timeouts before a connection is given up
+	FastOpenQueue     int       `toml:"fast_open_queue"`    // connections per listener that serve data before their handshake is over
+	Retries           int       `toml:"retries"`            // consecutive retransmission timeouts before a connection is given up
+	AdvertisedTimeout Duration  `toml:"advertised_timeout"` // user timeout that peers are told (RFC 5482); 0: the option is neither sent nor read
+	MinUserTimeout    Duration  `toml:"min_user_timeout"`   // of those that peers bring about
+	MaxUserTimeout    Duration  `toml:"max_user_timeout"`
 	KeepAlive         bool      `toml:"keepalive"`
 	KeepAliveIdle     Duration  `toml:"keepalive_idle"`
 	KeepAliveInterval Duration  `toml:"keepalive_interval"`
@@ -294,6 +297,7 @@ func Default() *Config {
 			SendBuffer: 512 * MiB, ReceiveBuffer: 512 * MiB, ReceiveStart: 64 * KiB, MinPathMTU: 552, PathProbing: ProbeBlackHole, InitialWindow: 10,
 			DelayedACK: Duration(40 * time.Millisecond), MinRTO: Duration(200 * time.Millisecond), MaxRTO: Duration(120 * time.Second),
 			SYNRetries: 7, SYNCookies: "overflow", ECN: "passive", Retries: 15,
+			MinUserTimeout: Duration(100 * time.Second), MaxUserTimeout: Duration(time.Hour),
 			KeepAliveIdle: Duration(2 * time.Hour), KeepAliveInterval: Duration(75 * time.Second), KeepAliveProbes: 9,
 			TimeWait: Duration(time.Minute), FinWait: Duration(time.Minute), OrphanTimeout: Duration(102200 * time.Millisecond),
 			MaxOrphans: 65536, MaxTimeWaits: 262144, ChallengeLimit: 1000, Backlog: 1024,

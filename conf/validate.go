@@ -95,6 +95,14 @@ func (v *validator) tcp() {
 	between(v, "tcp.syn_retries", t.SYNRetries, 1, 127)
 	between(v, "tcp.fast_open_queue", t.FastOpenQueue, 0, 65536)
 	between(v, "tcp.retries", t.Retries, 1, 127)
+	if t.AdvertisedTimeout != 0 {
+		dur("advertised_timeout", t.AdvertisedTimeout.D(), time.Second, 32767*time.Minute)
+	}
+	dur("min_user_timeout", t.MinUserTimeout.D(), time.Second, 24*time.Hour)
+	dur("max_user_timeout", t.MaxUserTimeout.D(), time.Second, 32767*time.Minute)
+	if t.MaxUserTimeout < t.MinUserTimeout && !v.bad("tcp.max_user_timeout") && !v.bad("tcp.min_user_timeout") {
+		v.at("tcp.max_user_timeout", "%v is below min_user_timeout (%v)", t.MaxUserTimeout, t.MinUserTimeout)
+	}
 	dur("keepalive_idle", t.KeepAliveIdle.D(), time.Second, 32767*time.Second)
 	dur("keepalive_interval", t.KeepAliveInterval.D(), time.Second, 32767*time.Second)
 	between(v, "tcp.keepalive_probes", t.KeepAliveProbes, 1, 127)

@@ -2,10 +2,15 @@ package main
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -31,7 +36,7 @@ func newCtl() *cobra.Command {
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.PersistentFlags().StringVar(&c.socket, "socket", conf.DefaultSocket, "path of the daemon's control socket")
-	cmd.AddCommand(c.ss(), c.modules(), c.swap(), c.stat(), c.events(), c.capture(), c.filter(), c.info())
+	cmd.AddCommand(c.ss(), c.modules(), c.swap(), c.set(), c.stat(), c.events(), c.capture(), c.filter(), c.info())
 	return cmd
 }
 
@@ -137,7 +142,13 @@ func parseSelector(s string) (p netip.Prefix, port uint16, err error) {
 
 func (c *ctl) modules() *cobra.Command {
 	cmd := &cobra.Command{Use: "modules", Short: "Show the modules: version, placement, state, flows, restarts", Args: cobra.NoArgs}
-	return simple(c, cmd, control.OpModules, nil, control.WriteModules)
+	verbose := cmd.Flags().BoolP("verbose", "v", false, "show files, counters, and parameters with type, unit, default and meaning, too")
+	return simple(c, cmd, control.OpModules, nil, func(w io.Writer, r *control.ModulesReply) error {
+		if *verbose {
+			return control.WriteModulesVerbose(w, r)
+		}
+		return control.WriteModules(w, r)
+	})
 }
 
 func (c *ctl) swap() *cobra.Command {
@@ -147,12 +158,16 @@ func (c *ctl) swap() *cobra.Command {
 		Long: `Hand flows to another module, while they carry traffic: all of them, or those that the flags select.
 
 A selection holds for flows that open later, too, until a swap of all flows, or of all new ones, ends it. Where several hold for a
-flow, the youngest decides. Flows that were handed over earlier and are not selected stay where they are.`,
+flow, the youngest decides. Flows that were handed over earlier and are not selected stay where they are.
+
+With --to the module goes on, in place, with the code of a file: the daemon runs a copy of what has the file's SHA-256 as you see it
+now, or the one that you give, checks it, and hands it the module's flows. Restarts run that copy; the configuration is not changed.`,
 		Example: `  fastpath ctl swap cong cdg
   fastpath ctl swap cong cdg --percent 10 --dry-run
   fastpath ctl swap cong cdg --trial 10s --max-rtt-increase 50% --max-goodput-drop 20%
   fastpath ctl swap cong cdg --shadow 5s --dry-run
-  fastpath ctl swap cong cdg --new --peer 10.8.0.0/16 --local :443`,
+  fastpath ctl swap cong cdg --new --peer 10.8.0.0/16 --local :443
+  fastpath ctl swap cong mine --to ./fastpath-cong-mine`,
 		Args: cobra.ExactArgs(2),
 	}
 	f := cmd.Flags()
@@ -165,12 +180,17 @@ flow, the youngest decides. Flows that were handed over earlier and are not sele
 	maxDrop := f.String("max-goodput-drop", "", "bound of the trial: the goodput of the flows may fall by so much, such as 20%")
 	shadow := f.Duration("shadow", 0, "first show for so long the samples of all flows to the module, and what it would have decided (cong only)")
 	dry := f.Bool("dry-run", false, "change nothing: only say how many flows would change")
+	to := f.String("to", "", "upgrade the module in place: go on with the code of this file")
+	sum := f.String("sha256", "", "with --to: the checksum that the file must have, in hexadecimal (default: that of the file now)")
 	return simple(c, cmd, control.OpSwap, func(argv []string) (any, error) {
 		if *percent < 1 || *percent > 100 {
 			return nil, fmt.Errorf("--percent: %d is not within 1…100", *percent)
 		}
 		r := control.SwapRequest{Kind: argv[0], Name: argv[1], NewOnly: *newOnly, Percent: *percent % 100, DryRun: *dry, TrialNS: int64(*trial), ShadowNS: int64(*shadow)}
 		var err error
+		if r.To, r.ToSHA256, err = upgradeFile(*to, *sum); err != nil {
+			return nil, err
+		}
 		if r.MaxRTTIncreasePercent, err = parsePercent(*maxRTT); err != nil {
 			return nil, fmt.Errorf("--max-rtt-increase: %w", err)
 		}
@@ -185,6 +205,55 @@ flow, the youngest decides. Flows that were handed over earlier and are not sele
 		}
 		return r, nil
 	}, control.WriteSwap)
+}
+
+// upgradeFile returns the absolute path of the file of --to, and its checksum unless that is given.
+func upgradeFile(file, sum string) (path, sha string, err error) {
+	if file == "" {
+		if sum != "" {
+			return "", "", errors.New("--sha256 is for --to")
+		}
+		return "", "", nil
+	}
+	if path, err = filepath.Abs(file); err != nil {
+		return "", "", fmt.Errorf("--to: %w", err)
+	}
+	if sum == "" {
+		f, err := os.Open(path)
+		if err != nil {
+			return "", "", fmt.Errorf("--to: %w", err)
+		}
+		defer f.Close()
+		h := sha256.New()
+		if _, err := io.Copy(h, f); err != nil {
+			return "", "", fmt.Errorf("--to: %w", err)
+		}
+		sum = hex.EncodeToString(h.Sum(nil))
+	}
+	return path, strings.ToLower(sum), nil
+}
+
+func (c *ctl) set() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "set KIND NAME PARAMETER=VALUE...",
+		Short: "Change parameters of a module, while it carries traffic",
+		Long: `Change parameters of a module, while it carries traffic: a fresh instance of the same code takes its flows over. If the module refuses
+a value, nothing has changed. PARAMETER= restores the default. "fastpath ctl modules -v" shows the parameters. The configuration is not
+changed.`,
+		Example: `  fastpath ctl set cong cdg backoff_beta=800`,
+		Args:    cobra.MinimumNArgs(3),
+	}
+	return simple(c, cmd, control.OpSet, func(argv []string) (any, error) {
+		r := control.SetRequest{Kind: argv[0], Name: argv[1], Params: map[string]string{}}
+		for _, a := range argv[2:] {
+			k, v, ok := strings.Cut(a, "=")
+			if !ok || k == "" {
+				return nil, fmt.Errorf("%q is not PARAMETER=VALUE", a)
+			}
+			r.Params[k] = v
+		}
+		return r, nil
+	}, control.WriteSet)
 }
 
 // parsePercent reads "50%" or "50"; nothing is 0.

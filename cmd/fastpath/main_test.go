@@ -159,12 +159,21 @@ func (fakeDaemon) SS(_ context.Context, r control.SSRequest) (*control.SSReply, 
 }
 
 func (fakeDaemon) Modules(context.Context) (*control.ModulesReply, error) {
-	return &control.ModulesReply{Modules: []control.Module{{Kind: "cong", Name: "bbr", Placement: "process", State: control.ModuleActive, PID: 7}}}, nil
+	return &control.ModulesReply{Modules: []control.Module{{Kind: "cong", Name: "bbr", Placement: "process", State: control.ModuleActive, PID: 7,
+		Params: []control.Param{{Name: "cwnd_gain", Type: "float", Value: "2"}}}}}, nil
+}
+
+// Set tells how many parameters arrive.
+func (fakeDaemon) Set(_ context.Context, r control.SetRequest) (*control.SetReply, error) {
+	return &control.SetReply{Kind: r.Kind, Name: r.Name, Flows: len(r.Params)}, nil
 }
 
 func (fakeDaemon) Swap(_ context.Context, r control.SwapRequest) (*control.SwapReply, error) {
 	if r.Name != "cdg" {
 		return nil, control.Refuse("%s %s: the file has the wrong checksum; bbr stays", r.Kind, r.Name)
+	}
+	if r.To != "" {
+		return &control.SwapReply{Kind: r.Kind, From: r.Name, To: r.To, SHA256: r.ToSHA256}, nil
 	}
 	return &control.SwapReply{Kind: r.Kind, From: "bbr", To: r.Name, For: r.Selection().String(), DryRun: r.DryRun, Flows: 3, Workers: 1, GapNS: 12_000}, nil
 }
@@ -269,6 +278,15 @@ func TestCtl(t *testing.T) {
 		{[]string{"swap", "cong", "cdg", "--trial", "1s", "--max-rtt-increase", "x"}, 1, "", "fastpath: --max-rtt-increase: \"x\" is no percentage above 0\n"},
 		{[]string{"swap", "cong", "cdg", "--percent", "0"}, 1, "", "fastpath: --percent: 0 is not within 1…100"},
 		{[]string{"swap", "cong", "mine"}, 1, "", "fastpath: cong mine: the file has the wrong checksum; bbr stays\n"},
+		{[]string{"swap", "cong", "cdg", "--to", good, "--sha256", "12"}, 1, "", "is no SHA-256"},
+		{[]string{"swap", "cong", "cdg", "--to", good + "missing"}, 1, "", "no such file"},
+		{[]string{"swap", "cong", "cdg", "--to", good, "--percent", "10"}, 1, "", "goes with no selection"},
+		{[]string{"swap", "cong", "cdg", "--sha256", "12"}, 1, "", "--sha256 is for --to"},
+		{[]string{"swap", "cong", "cdg", "--to", good}, 0, "cong: cdg goes on as version " + good, ""},
+		{[]string{"modules", "-v"}, 0, "  parameters (fastpath ctl set cong bbr NAME=VALUE):\n    cwnd_gain = 2", ""},
+		{[]string{"set", "cong", "cdg", "window=16", "use_shadow="}, 0, "cong cdg: 2 flows", ""},
+		{[]string{"set", "cong", "cdg", "window"}, 1, "", "\"window\" is not PARAMETER=VALUE"},
+		{[]string{"set", "cong", "cdg"}, 1, "", "requires at least 3 arg"},
 		{[]string{"filter"}, 0, "web", ""},
 		{[]string{"filter", "--json"}, 0, `"packets": 7`, ""},
 		{[]string{"filter", "load", good}, 0, "1 rules in force, default deny\n", ""},

@@ -31,6 +31,7 @@ const (
 	OpSS      = "ss"
 	OpModules = "modules"
 	OpSwap    = "swap"
+	OpSet     = "set"
 	OpStat    = "stat"
 	OpEvents  = "events"
 	OpCapture = "capture"
@@ -44,6 +45,7 @@ type Handler interface {
 	SS(ctx context.Context, r SSRequest) (*SSReply, error)
 	Modules(ctx context.Context) (*ModulesReply, error)
 	Swap(ctx context.Context, r SwapRequest) (*SwapReply, error)
+	Set(ctx context.Context, r SetRequest) (*SetReply, error)
 	Stat(ctx context.Context) (*StatReply, error)
 	Filter(ctx context.Context, r FilterRequest) (*FilterReply, error)
 	// Events calls emit for each event, oldest first; with Follow it goes on until ctx ends. emit blocks while the client is
@@ -91,7 +93,7 @@ type Response struct {
 	Error *Error          `json:"error,omitempty"`
 }
 
-// ParseRequest reads a request line and the arguments of its operation, which are of type SSRequest, SwapRequest, FilterRequest,
+// ParseRequest reads a request line and the arguments of its operation, which are of type SSRequest, SwapRequest, SetRequest, FilterRequest,
 // EventsRequest or CaptureRequest, or nil. The error is an *Error.
 func ParseRequest(line []byte) (op string, args any, err error) {
 	var r Request
@@ -110,6 +112,9 @@ func ParseRequest(line []byte) (op string, args any, err error) {
 		args, check = a, a.check
 	case OpSwap:
 		a := &SwapRequest{}
+		args, check = a, a.check
+	case OpSet:
+		a := &SetRequest{}
 		args, check = a, a.check
 	case OpFilter:
 		a := &FilterRequest{}

@@ -80,7 +80,7 @@ func (f *filler) fill(v reflect.Value, name string) {
 // replies are the JSON documents that `ctl --json` prints.
 func replies() map[string]any {
 	return map[string]any{
-		"info.json": &Info{}, "ss.json": &SSReply{}, "modules.json": &ModulesReply{}, "swap.json": &SwapReply{}, "stat.json": &StatReply{},
+		"info.json": &Info{}, "ss.json": &SSReply{}, "modules.json": &ModulesReply{}, "swap.json": &SwapReply{}, "set.json": &SetReply{}, "stat.json": &StatReply{},
 		"event.json": &Event{}, "frame.json": &Frame{}, "capture.json": &CaptureSummary{}, "filter.json": &FilterReply{},
 	}
 }
@@ -252,6 +252,14 @@ func TestModulesText(t *testing.T) {
 		{Kind: "cong", Name: "cdg", Version: "1.0.0", Placement: "process", State: ModuleStandby, PID: 4711, SHA256: strings.Repeat("fedcba9876543210", 4)},
 	}}
 	golden(t, "modules.txt", text(t, func(b *bytes.Buffer) error { return WriteModules(b, r) }))
+	params := []Param{{Name: "window", Type: "uint", Unit: "round trips", Default: "8", Value: "16", Doc: "samples of the gradient"},
+		{Name: "use_shadow", Type: "bool", Default: "true", Value: "true", Doc: "keep a loss window"}}
+	r.Modules[1].Params, r.Modules[1].Path, r.Modules[1].LastError, r.Modules[1].Events = params, "/opt/fastpath-cong-bbr", "signal: killed", 12
+	golden(t, "modules_verbose.txt", text(t, func(b *bytes.Buffer) error { return WriteModulesVerbose(b, r) }))
+	set := &SetReply{Kind: "cong", Name: "cdg", Flows: 3, Workers: 2, GapNS: 15_000, TookNS: 80_000_000, Params: params}
+	golden(t, "set.txt", text(t, func(b *bytes.Buffer) error { return WriteSet(b, set) }))
+	up := &SwapReply{Kind: "cong", From: "mine", To: "1.1.0", For: "its flows", Flows: 3, Workers: 2, GapNS: 15_000, TookNS: 80_000_000, SHA256: strings.Repeat("ab", 32)}
+	golden(t, "upgrade.txt", text(t, func(b *bytes.Buffer) error { return WriteSwap(b, up) }))
 }
 
 func TestFilterText(t *testing.T) {

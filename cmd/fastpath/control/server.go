@@ -184,6 +184,8 @@ func (k *conn) do(op string, args any) bool {
 		return k.reply(h.SS(ctx, *args.(*SSRequest)))
 	case OpSwap:
 		return k.reply(h.Swap(ctx, *args.(*SwapRequest)))
+	case OpSet:
+		return k.reply(h.Set(ctx, *args.(*SetRequest)))
 	case OpFilter:
 		return k.reply(h.Filter(ctx, *args.(*FilterRequest)))
 	case OpEvents:

@@ -65,6 +65,10 @@ func (f *fake) Swap(_ context.Context, r SwapRequest) (*SwapReply, error) {
 	return &SwapReply{Kind: r.Kind, To: r.Name}, nil
 }
 
+func (f *fake) Set(_ context.Context, r SetRequest) (*SetReply, error) {
+	return &SetReply{Kind: r.Kind, Name: r.Name}, nil
+}
+
 func (f *fake) Filter(_ context.Context, r FilterRequest) (*FilterReply, error) {
 	return &FilterReply{Default: r.File}, nil
 }
@@ -500,7 +504,8 @@ func BenchmarkCall(b *testing.B) {
 func FuzzParseRequest(f *testing.F) {
 	for _, s := range []string{
 		`{"v":1,"op":"info"}`, `{"v":1,"op":"ss","args":{"states":["ESTAB"],"local":"10.7.0.0/24","peer_port":80}}`, `{"v":1,"op":"modules","args":{}}`,
-		`{"v":1,"op":"swap","args":{"kind":"cong","name":"cdg"}}`, `{"v":1,"op":"stat"}`, `{"v":1,"op":"filter","args":{"load":true,"file":"f","text":"[firewall]"}}`, `{"v":1,"op":"events","args":{"follow":true,"last":7}}`,
+		`{"v":1,"op":"swap","args":{"kind":"cong","name":"cdg"}}`, `{"v":1,"op":"stat"}`, `{"v":1,"op":"set","args":{"kind":"cong","name":"cdg","params":{"window":"16"}}}`,
+		`{"v":1,"op":"swap","args":{"kind":"cong","name":"x","to":"/m","to_sha256":"ab"}}`, `{"v":1,"op":"filter","args":{"load":true,"file":"f","text":"[firewall]"}}`, `{"v":1,"op":"events","args":{"follow":true,"last":7}}`,
 		`{"v":1,"op":"capture","args":{"filter":"tcp and port 80","count":5,"snap_len":128}}`, `{"v":9}`, `[]`, `{"v":1,"op":"ss","args":null}`,
 	} {
 		f.Add([]byte(s))
@@ -521,6 +526,10 @@ func FuzzParseRequest(f *testing.F) {
 			}
 		case *SwapRequest:
 			if op != OpSwap || a.Name == "" {
+				t.Fatalf("%s: %+v", op, a)
+			}
+		case *SetRequest:
+			if op != OpSet || len(a.Params) == 0 {
 				t.Fatalf("%s: %+v", op, a)
 			}
 		case *FilterRequest:

@@ -1,10 +1,12 @@
 package control
 
 import (
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
 	"net/netip"
+	"path/filepath"
 	"time"
 
 	"github.com/fastpath-tcp/fastpath/plugins"
@@ -30,6 +32,10 @@ type SwapRequest struct {
 	// ShadowNS is how long congestion control first gets the samples of all flows besides the one that serves them, and only tells what
 	// it would have decided. If it dies meanwhile or is late there is no swap.
 	ShadowNS int64 `json:"shadow_ns,omitempty"`
+	// To is the absolute path of a file with which the module is to go on, in place: with the flows and selections that it has. The file
+	// must have the checksum ToSHA256.
+	To       string `json:"to,omitempty"`
+	ToSHA256 string `json:"to_sha256,omitempty"`
 }
 
 // MaxTrial is the longest trial, and the longest time to watch a shadow.
@@ -69,14 +75,31 @@ func (r *SwapRequest) check() error {
 	if r.TrialNS > 0 && (r.DryRun || r.NewOnly) {
 		return errors.New("a trial is for present flows, and no dry run")
 	}
+	if err := r.checkTo(); err != nil {
+		return err
+	}
 	return r.Selection().Check()
+}
+
+func (r *SwapRequest) checkTo() error {
+	switch sum, err := hex.DecodeString(r.ToSHA256); {
+	case r.To == "" && r.ToSHA256 == "":
+		return nil
+	case !filepath.IsAbs(r.To):
+		return fmt.Errorf("%q is no absolute path", r.To)
+	case err != nil || len(sum) != 32:
+		return errors.New("the checksum of the file is missing, or is no SHA-256")
+	case r.TrialNS != 0 || r.ShadowNS != 0 || r.DryRun || r.NewOnly || !r.Selection().All():
+		return errors.New("an upgrade in place is for the flows that the module has: it goes with no selection, trial, shadow or dry run")
+	}
+	return nil
 }
 
 // SwapReply is the answer to OpSwap, once every worker has changed over.
 type SwapReply struct {
 	Kind    string `json:"kind"`
-	From    string `json:"from"` // the module that served new flows before
-	To      string `json:"to"`
+	From    string `json:"from"`    // the module that served new flows before
+	To      string `json:"to"`      // the module that was swapped in; of an upgrade, its new version
 	For     string `json:"for"`     // the selection, in words
 	DryRun  bool   `json:"dry_run"` // nothing has changed: Flows would
 	Flows   int    `json:"flows"`   // that changed owner
@@ -87,6 +110,7 @@ type SwapReply struct {
 	TookNS int64   `json:"took_ns"` // from request until every worker has changed over, the start of a new process included; or the trial's end
 	Trial  *Trial  `json:"trial,omitempty"`
 	Shadow *Shadow `json:"shadow,omitempty"`
+	SHA256 string  `json:"sha256,omitempty"` // of the file that an upgraded module runs from
 }
 
 // Shadow is what a congestion control would have decided, had it served the flows whose samples it saw.
@@ -160,6 +184,11 @@ func WriteSwap(w io.Writer, r *SwapReply) error {
 		if err != nil || t.RolledBack != "" {
 			return err
 		}
+	}
+	if r.SHA256 != "" {
+		_, err := fmt.Fprintf(w, "%s: %s goes on as version %s (sha256:%s), %d flows on %d workers, gap %v, took %v\n", r.Kind, r.From, r.To, r.SHA256, r.Flows,
+			r.Workers, time.Duration(r.GapNS), time.Duration(r.TookNS))
+		return err
 	}
 	_, err := fmt.Fprintf(w, "%s: %s → %s for %s, %d flows on %d workers, gap %v, took %v\n", r.Kind, r.From, r.To, r.For, r.Flows, r.Workers,
 		time.Duration(r.GapNS), time.Duration(r.TookNS))

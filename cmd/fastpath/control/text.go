@@ -250,6 +250,35 @@ func WriteModules(w io.Writer, r *ModulesReply) error {
 	return table(w, rows)
 }
 
+// WriteModulesVerbose writes the table of `ctl modules -v`: below each module its file, what went wrong, its counters and parameters.
+func WriteModulesVerbose(w io.Writer, r *ModulesReply) error {
+	for i := range r.Modules {
+		m := &r.Modules[i]
+		if i > 0 {
+			fmt.Fprintln(w)
+		}
+		if err := WriteModules(w, &ModulesReply{Modules: r.Modules[i : i+1]}); err != nil {
+			return err
+		}
+		if m.Path != "" {
+			fmt.Fprintf(w, "  file %s, sha256:%s\n", m.Path, m.SHA256)
+		}
+		if m.LastError != "" {
+			fmt.Fprintf(w, "  last trouble: %s\n", m.LastError)
+		}
+		if m.Placement == "process" {
+			fmt.Fprintf(w, "  events %d, commands %d, refused %d, resumes %d\n", m.Events, m.Commands, m.BadCommands, m.Resumes)
+		}
+		if len(m.Params) > 0 {
+			fmt.Fprintln(w, "  parameters (fastpath ctl set "+m.Kind+" "+m.Name+" NAME=VALUE):")
+			if err := writeParams(w, m.Params); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
 // WriteEvent writes one event as a line.
 func WriteEvent(w io.Writer, e *Event) error {
 	_, err := fmt.Fprintf(w, "%s %-8s %s\n", time.Unix(0, e.TimeUnixNS).UTC().Format("2006-01-02T15:04:05.000000Z"), e.Kind, e.Message)

@@ -96,6 +96,9 @@ const (
 	EventStart    = "start"    // the daemon serves
 	EventStop     = "stop"     // the daemon drains
 	EventSwap     = "swap"     // flows went to another module by request
+	EventUpgrade  = "upgrade"  // a module goes on with the code of another file, by request
+	EventSet      = "set"      // a module goes on with other parameters, by request
+	EventRefused  = "refused"  // a module could not be started or used: what was in use stays
 	EventRollback = "rollback" // a swap was taken back, as its trial has failed
 	EventLate     = "late"     // a module is late, its flows went to the fallback
 	EventDead     = "dead"     // a module died, or was killed

@@ -84,6 +84,10 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 		counter(out, "module_swaps_total", float64(swaps), l)
 		counter(out, "module_swapped_flows_total", float64(flows), l)
 		counter(out, "module_rollbacks_total", float64(rollbacks), l)
+		refused, upgrades, changes := c.d.names.changeCounts(k)
+		counter(out, "module_refusals_total", float64(refused), l)
+		counter(out, "module_upgrades_total", float64(upgrades), l)
+		counter(out, "module_parameter_changes_total", float64(changes), l)
 	}
 	if m, err := c.d.Modules(context.Background()); err == nil {
 		for i := range m.Modules {
@@ -132,6 +136,12 @@ func moduleMetrics(out chan<- prometheus.Metric, m *control.Module) {
 	gauge(out, "module_flows", float64(m.Flows), l)
 	counter(out, "module_restarts_total", float64(m.Restarts), l)
 	counter(out, "module_late_total", float64(m.LateCount), l)
+	counter(out, "module_refused_commands_total", float64(m.BadCommands), l)
+	given := 0.0
+	if m.State == control.ModuleGivenUp {
+		given = 1
+	}
+	gauge(out, "module_given_up", given, l)
 }
 
 // labels are names and values.

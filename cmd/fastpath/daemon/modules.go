@@ -100,8 +100,11 @@ type moduleNames struct {
 	active         [plugins.NumKinds]string
 	swaps, swapped [plugins.NumKinds]uint64 // times that flows were swapped, and how many
 	rollbacks      [plugins.NumKinds]uint64
-	late           map[string]uint64 // times that "kind/name" was late
-	dead           map[string]bool   // "kind/name" has died and not been started again
+	refused        [plugins.NumKinds]uint64 // swaps, upgrades, changes and restarts
+	upgrades       [plugins.NumKinds]uint64
+	changes        [plugins.NumKinds]uint64 // of parameters
+	late           map[string]uint64        // times that "kind/name" was late
+	dead           map[string]bool          // "kind/name" has died and not been started again
 }
 
 func (n *moduleNames) current(k plugins.Kind) string {
@@ -121,6 +124,13 @@ func (n *moduleNames) swapCounts(k plugins.Kind) (swaps, flows, rollbacks uint64
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.swaps[k], n.swapped[k], n.rollbacks[k]
+}
+
+// refusals, upgrades and changes of parameters of a kind.
+func (n *moduleNames) changeCounts(k plugins.Kind) (refused, upgrades, changes uint64) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.refused[k], n.upgrades[k], n.changes[k]
 }
 
 // moduleEvent passes on an event of the manager. It is called with the manager's lock held.
@@ -143,10 +153,19 @@ func (d *Daemon) moduleEvent(e host.Event) {
 		}
 		n.swaps[e.Kind]++
 		n.swapped[e.Kind] += uint64(e.Flows)
+	case host.Upgraded:
+		n.upgrades[e.Kind]++
+		d.events.add(control.EventUpgrade, id+" goes on as "+e.Detail+", with "+plural(e.Flows, "flow"), append(fields, "flows", e.Flows)...)
+	case host.Changed:
+		n.changes[e.Kind]++
+		d.events.add(control.EventSet, id+" goes on with "+e.Detail+", with "+plural(e.Flows, "flow"), append(fields, "flows", e.Flows)...)
 	case host.RolledBack:
 		n.active[e.Kind] = e.To
 		n.rollbacks[e.Kind]++
 		d.events.add(control.EventRollback, id+" has failed its trial, "+plural(e.Flows, "flow")+" went back: "+e.Detail, append(fields, "flows", e.Flows)...)
+	case host.Refused:
+		n.refused[e.Kind]++
+		d.events.add(control.EventRefused, id+" is refused: "+e.Detail, fields...)
 	case host.WentLate:
 		n.late[id]++
 		d.events.add(control.EventLate, id+" is late, its flows are with the fallback", fields...)
@@ -221,8 +240,7 @@ func (d *Daemon) module(s *host.Status, fallback string) control.Module {
 	if s.Role == "fallback" {
 		m.Fallback, m.LateCount = "", 0
 	}
-	own, path := d.configured(s.Kind, s.Name)
-	if path {
+	if s.File {
 		m.Path = s.Path
 	}
 	params := s.Params // a module documents its own, wherever it comes from
@@ -230,27 +248,13 @@ func (d *Daemon) module(s *host.Status, fallback string) control.Module {
 		params = e.Info.Params
 	}
 	for _, p := range params {
-		v, set := own[p.Name]
+		v, set := s.Given[p.Name]
 		if !set {
 			v = p.Default
 		}
 		m.Params = append(m.Params, control.Param{Name: p.Name, Type: p.Type, Unit: p.Unit, Default: p.Default, Value: v, Doc: p.Doc})
 	}
 	return m
-}
-
-// configured returns the parameters that a module was given, and whether it has a binary of its own.
-func (d *Daemon) configured(k plugins.Kind, name string) (plugins.Params, bool) {
-	b := conf.Binary{Placement: conf.PlacementProcess} // of a swap to a module that the configuration does not mention
-	if u := d.conf.Modules.Kind(k); u.Use == name {
-		b = u.Binary
-	}
-	for i := range d.conf.Standing {
-		if m := &d.conf.Standing[i]; m.Kind == k.String() && m.Name == name {
-			b = m.Binary
-		}
-	}
-	return d.params(k, name, b.Params), b.File(d.conf.Modules.PluginDir, k, name) != ""
 }
 
 func moduleState(s *host.Status) string {
@@ -282,6 +286,9 @@ func (d *Daemon) Swap(ctx context.Context, r control.SwapRequest) (*control.Swap
 	k, err := plugins.ParseKind(r.Kind)
 	if err != nil {
 		return nil, control.Refuse("%v", err)
+	}
+	if r.To != "" {
+		return d.upgrade(ctx, k, &r, began)
 	}
 	from := d.names.current(k)
 	sel := r.Selection()
@@ -324,6 +331,55 @@ func (d *Daemon) Swap(ctx context.Context, r control.SwapRequest) (*control.Swap
 		message = k.String() + "/" + r.Name + " serves " + sel.String() + ", " + strconv.Itoa(rep.Flows) + " of them at once"
 	}
 	d.events.add(control.EventSwap, message, "for", reply.For, "kind", k, "module", r.Name, "from", from, "flows", rep.Flows, "gap_ns", reply.GapNS, "took_ns", reply.TookNS)
+	return reply, nil
+}
+
+// upgrade has a module go on with the code of another file.
+func (d *Daemon) upgrade(ctx context.Context, k plugins.Kind, r *control.SwapRequest, began time.Time) (*control.SwapReply, error) {
+	rep, err := d.modules.Upgrade(ctx, k, r.Name, r.To, r.ToSHA256)
+	if err != nil {
+		return nil, control.Refuse("%v", err)
+	}
+	reply := &control.SwapReply{Kind: r.Kind, From: r.Name, For: "its flows", Flows: rep.Flows, TookNS: int64(time.Since(began)), Workers: d.engine.Workers(), SHA256: r.ToSHA256}
+	s := d.status(k, r.Name)
+	if s == nil { // it has died meanwhile
+		return reply, nil
+	}
+	reply.To = s.Version
+	if rep.Flows > 0 {
+		reply.GapNS = int64(d.engine.swapGap(k, s.Index, answerLimit))
+	}
+	return reply, nil
+}
+
+// status is what the manager says about a module that is no fallback, or nil.
+func (d *Daemon) status(k plugins.Kind, name string) *host.Status {
+	for _, s := range d.modules.List() {
+		if s.Kind == k && s.Name == name && s.Role != "fallback" {
+			return &s
+		}
+	}
+	return nil
+}
+
+// Set implements control.Handler.
+func (d *Daemon) Set(ctx context.Context, r control.SetRequest) (*control.SetReply, error) {
+	began := time.Now()
+	k, err := plugins.ParseKind(r.Kind)
+	if err != nil {
+		return nil, control.Refuse("%v", err)
+	}
+	rep, err := d.modules.Set(ctx, k, r.Name, r.Params)
+	if err != nil {
+		return nil, control.Refuse("%v", err)
+	}
+	reply := &control.SetReply{Kind: r.Kind, Name: r.Name, Flows: rep.Flows, Workers: d.engine.Workers(), TookNS: int64(time.Since(began)), Params: []control.Param{}}
+	if s := d.status(k, r.Name); s != nil {
+		reply.Params = d.module(s, "").Params
+		if rep.Flows > 0 {
+			reply.GapNS = int64(d.engine.swapGap(k, s.Index, answerLimit))
+		}
+	}
 	return reply, nil
 }
 

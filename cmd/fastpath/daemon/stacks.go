@@ -118,7 +118,8 @@ func tcpConfig(c *conf.TCP, mtu int) tcp.Config {
 		DelAck: max(c.DelayedACK.D(), 1), TimeWait: max(c.TimeWait.D(), 1), FinWait2: c.FinWait.D(), OrphanTimeout: c.OrphanTimeout.D(),
 		MaxOrphans: c.MaxOrphans, MaxTimeWaits: c.MaxTimeWaits, ChallengeLimit: c.ChallengeLimit, SynRetries: c.SYNRetries,
 		RetransTimeout: retransTimeout(c.Retries, c.MinRTO.D(), c.MaxRTO.D()),
-		KeepaliveIdle:  c.KeepAliveIdle.D(), KeepaliveEvery: c.KeepAliveInterval.D(), KeepaliveCount: c.KeepAliveProbes,
+		AdvTimeout:     c.AdvertisedTimeout.D(), MinUserTimeout: c.MinUserTimeout.D(), MaxUserTimeout: c.MaxUserTimeout.D(),
+		KeepaliveIdle: c.KeepAliveIdle.D(), KeepaliveEvery: c.KeepAliveInterval.D(), KeepaliveCount: c.KeepAliveProbes,
 		PortLow: c.Ports.Min, PortHigh: c.Ports.Max, NoSACK: !c.SACK, NoTimestamps: !c.Timestamps, NoWScale: !c.WindowScaling,
 		SynCookies: synCookies[c.SYNCookies], ECN: ecnModes[c.ECN], FastOpenQueue: c.FastOpenQueue,
 	}
