@@ -141,7 +141,7 @@ func badFrames(peer, his wire.MAC) []badFrame {
 		{"ICMP of 7 bytes", f.ip(wire.ProtoICMP, make([]byte, 7)), wire.DropICMPShort},
 		{"ICMP checksum", put(echo(), 14+20+2, 0xde, 0xad), wire.DropICMPChecksum},
 		{"ICMP timestamp request", f.icmp(13, 0, make([]byte, 16)), wire.DropICMPType},
-		{"ICMP redirect", f.icmp(wire.ICMPRedirect, 0, quote), wire.DropICMPType},
+		{"ICMP redirect", f.icmp(wire.ICMPRedirect, 0, quote), wire.DropRedirect},
 		{"ICMP echo reply", f.icmp(wire.ICMPEchoReply, 0, make([]byte, 8)), wire.DropICMPType},
 		{"ICMP error without a quote", f.icmp(wire.ICMPUnreachable, 3, make([]byte, 4)), wire.DropICMPShort},
 		{"ICMP error with a short quote", f.icmp(wire.ICMPUnreachable, 3, quote[:28]), wire.DropICMPShort},

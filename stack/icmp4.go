@@ -15,6 +15,8 @@ func (w *Worker) icmpInput(p *wire.Packet) wire.Drop {
 		return wire.DropNone
 	case wire.ICMPUnreachable, wire.ICMPTimeExceeded, wire.ICMPParamProblem:
 		return w.icmpErrorInput(body, typ, code)
+	case wire.ICMPRedirect:
+		return wire.DropRedirect
 	}
 	return wire.DropICMPType
 }

@@ -39,8 +39,10 @@ func (w *Worker) control6(p *wire.Packet, typ uint8) wire.Drop {
 			w.auto.Reported(w.now, wire.Addr(p.Payload[8:24]))
 		}
 		return wire.DropNone
+	case wire.ICMP6Redirect:
+		return wire.DropRedirect
 	}
-	return wire.DropICMPType // solicitations of routers and what routers hear; redirects are not followed
+	return wire.DropICMPType // what routers hear
 }
 
 // solicited answers a solicitation for an address of ours (RFC 4861, 7.2.3 and 7.2.4).

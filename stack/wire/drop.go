@@ -40,6 +40,7 @@ const (
 	DropUDPQueue                 // the socket's receive queue is full, or there is no memory
 	DropIPOption                 // IPv4 options that are cut off, or a source route that goes on
 	DropTCPUnclaimed             // no connection and no listener, and the exception path gets such segments
+	DropRedirect                 // a redirect: whoever is on the link could send it, so routes stay as they were set or learned
 	NumDrops
 )
 
@@ -48,7 +49,7 @@ var dropNames = [NumDrops]string{
 	"ip_source", "ip_dest", "ip_proto", "tcp_short", "tcp_offset", "tcp_checksum", "icmp_short", "icmp_checksum", "icmp_type",
 	"arp_short", "arp_type", "port_checksum",
 	"ipv6_header", "ipv6_option", "ipv6_routing", "ipv6_chain", "ipv6_no_next", "nd_invalid", "filter",
-	"udp_short", "udp_length", "udp_checksum", "udp_port", "udp_queue", "ip_option", "tcp_unclaimed",
+	"udp_short", "udp_length", "udp_checksum", "udp_port", "udp_queue", "ip_option", "tcp_unclaimed", "redirect",
 }
 
 // String is the name of d's counter.

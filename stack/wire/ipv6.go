@@ -116,7 +116,7 @@ func fragment(p *Packet, b []byte, at, nextAt int) (done bool, d Drop) {
 		p.Problem = Problem{Send: true, Code: ICMP6ErroneousField, Ptr: 4}
 		return true, DropIPFragment
 	}
-	if int(p.FragOff)+len(p.Payload) > 65535 {
+	if at-IPv6Len+int(p.FragOff)+len(p.Payload) > 65535 { // ... of the whole, with the headers before this one
 		p.Problem = Problem{Send: true, Code: ICMP6ErroneousField, Ptr: uint16(at + 2)}
 		return true, DropIPFragment
 	}

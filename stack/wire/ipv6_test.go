@@ -89,6 +89,8 @@ func TestExtensionHeaders(t *testing.T) {
 		{"last fragment", ProtoFragment, cat(frag(ProtoTCP, 16, 7), []byte("odd")), DropNone, ProtoTCP, 48, Problem{}},
 		{"fragment not of 8 bytes", ProtoFragment, cat(frag(ProtoTCP, 1, 7), make([]byte, 15)), DropIPFragment, ProtoTCP, 48, Problem{true, false, ICMP6ErroneousField, 4}}, // 4.5
 		{"fragment beyond 64 KiB", ProtoFragment, cat(frag(ProtoTCP, 65528, 7), make([]byte, 16)), DropIPFragment, ProtoTCP, 48, Problem{true, false, ICMP6ErroneousField, 42}},
+		{"fragment beyond 64 KiB with the headers before it", ProtoDstOpts, cat(ext(ProtoFragment), frag(ProtoTCP, 65520, 7), make([]byte, 15)), DropIPFragment, ProtoTCP, 56, Problem{true, false, ICMP6ErroneousField, 50}},
+		{"fragment up to 64 KiB with the headers before it", ProtoDstOpts, cat(ext(ProtoFragment), frag(ProtoTCP, 65520, 7), make([]byte, 7)), DropNone, ProtoTCP, 56, Problem{}},
 		{"atomic fragment", ProtoFragment, cat(frag(ProtoDstOpts, 0, 7), ext(ProtoTCP)), DropNone, ProtoTCP, 56, Problem{}}, // RFC 6946
 	} {
 		var p Packet
