@@ -31,6 +31,7 @@ var (
 	ClientAddr  = netip.MustParseAddr("10.0.0.2")
 	GatewayAddr = netip.MustParseAddr("10.0.0.254")
 	Victim6     = netip.MustParseAddr("2001:db8::1")
+	Client6     = netip.MustParseAddr("2001:db8::2")
 	victim      = wire.AddrFrom(VictimAddr)
 )
 
@@ -79,7 +80,7 @@ type Config struct {
 	Stack  stack.Config // of the victim
 	Limits mem.Limits   // of the victim's memory
 	Heap   bool         // streams on the Go heap
-	IPv6   bool         // the victim has Victim6 too
+	IPv6   bool         // victim and client have Victim6 and Client6 too
 	Small  bool         // links of few buffers, which are made faster, and no count of allocations
 }
 
@@ -108,11 +109,13 @@ func New(t testing.TB, cfg Config) *Net {
 	if err := n.arenas[1].Budget().SetLimits(mem.Limits{}); err != nil {
 		t.Fatal(err)
 	}
+	client := stack.Config{TCP: cfg.Stack.TCP}
 	if cfg.IPv6 {
 		cfg.Stack.Addrs = append(cfg.Stack.Addrs, netip.PrefixFrom(Victim6, 64))
+		client.Addrs = []netip.Prefix{netip.PrefixFrom(Client6, 64)}
 	}
 	n.Victim = n.stack(cfg.Stack, 0, VictimAddr)
-	n.Client = n.stack(stack.Config{TCP: cfg.Stack.TCP}, 1, ClientAddr)
+	n.Client = n.stack(client, 1, ClientAddr)
 	n.countVisits()
 	t.Cleanup(n.close)
 	n.Idle(10 * time.Millisecond)
