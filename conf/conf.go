@@ -229,10 +229,14 @@ type Module struct {
 const (
 	AppHTTP    = "http"
 	AppEcho    = "echo"
+	AppUDPEcho = "udp-echo"
 	AppDiscard = "discard"
 	AppSource  = "source"
 	AppProxy   = "proxy"
 )
+
+// UDP reports whether the application serves datagrams.
+func (a *App) UDP() bool { return a.Kind == AppUDPEcho }
 
 // Networks that a proxy reaches its backend through.
 const (
@@ -243,7 +247,7 @@ const (
 // App is an [[app]]: an application that the daemon serves on a port's address.
 type App struct {
 	Name        string         `toml:"name"`
-	Kind        string         `toml:"kind" one:"http echo discard source proxy"`
+	Kind        string         `toml:"kind" one:"http echo udp-echo discard source proxy"`
 	Listen      netip.AddrPort `toml:"listen"`
 	IdleTimeout Duration       `toml:"idle_timeout"` // 0: none
 	Rate        Rate           `toml:"rate"`         // http, source: cap per response or connection; 0: none

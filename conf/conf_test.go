@@ -57,14 +57,16 @@ func TestExample(t *testing.T) {
 	want.Workers = []Worker{{Core: AnyCore, Poll: PollAdaptive, Port: "wan"}}
 	want.Modules.Cong.Fallback = "cubic"
 	want.Standing = []Module{{Kind: "cong", Name: "cdg", Binary: Binary{Placement: PlacementProcess}}}
-	var web, proxy App
+	var web, proxy, echo App
 	web.setDefaults()
 	web.Name, web.Kind, web.Listen = "web", AppHTTP, netip.MustParseAddrPort("10.7.0.1:80")
 	web.Size, web.Seed, web.Upload = GiB, 1, true
 	proxy.setDefaults()
 	proxy.Name, proxy.Kind, proxy.Listen = "proxy1", AppProxy, netip.MustParseAddrPort("10.7.0.1:8080")
 	proxy.Backend = netip.MustParseAddrPort("127.0.0.1:8080")
-	want.Apps = []App{web, proxy}
+	echo.setDefaults()
+	echo.Name, echo.Kind, echo.Listen = "udp-echo2", AppUDPEcho, netip.MustParseAddrPort("10.7.0.1:7")
+	want.Apps = []App{web, proxy, echo}
 	want.Filters = []Filter{{Name: "replies", Action: ActionAllow, State: "established"}, {
 		Name: "scanners", Action: ActionDeny, Port: "wan", Protocol: "tcp", DestinationPorts: []Ports{{22, 22}, {8000, 8080}},
 		Source: []Net{{netip.MustParsePrefix("192.0.2.0/24")}, {netip.MustParsePrefix("198.51.100.7/32")}},

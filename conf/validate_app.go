@@ -11,6 +11,7 @@ func (v *validator) apps() {
 	names := map[string]int{}
 	type listener struct {
 		addr netip.AddrPort
+		udp  bool
 		line int
 	}
 	var taken []listener
@@ -30,12 +31,12 @@ func (v *validator) apps() {
 		if a.Listen.IsValid() {
 			v.listen(key, a)
 			for _, t := range taken {
-				if t.addr.Port() == a.Listen.Port() &&
+				if t.udp == a.UDP() && t.addr.Port() == a.Listen.Port() &&
 					(t.addr.Addr() == a.Listen.Addr() || t.addr.Addr().IsUnspecified() || a.Listen.Addr().IsUnspecified()) {
 					v.at(key+".listen", "%v overlaps with the application on line %d", a.Listen, t.line)
 				}
 			}
-			taken = append(taken, listener{a.Listen, v.line(key)})
+			taken = append(taken, listener{a.Listen, a.UDP(), v.line(key)})
 		}
 	}
 }
@@ -63,7 +64,7 @@ func (v *validator) appKeys(key string, a *App) {
 	}
 	for name, kinds := range map[string]string{
 		"rate": "http source", "root": "http", "size": "http source", "seed": "http source", "upload": "http",
-		"backend": "proxy", "via": "proxy",
+		"backend": "proxy", "via": "proxy", "idle_timeout": "http echo discard source proxy",
 	} {
 		if k := key + "." + name; v.has(k) && !slices.Contains(strings.Fields(kinds), a.Kind) {
 			v.at(k, "has no meaning with kind = %q", a.Kind)

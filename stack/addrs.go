@@ -39,6 +39,7 @@ type addressing struct {
 	mu      sync.Mutex
 	four    []netip.Prefix
 	static  []Route
+	dns     []netip.Addr // of the binding
 	six     autoconf.Snapshot
 	ipv6    bool
 	settled chan struct{} // closed when no address is tentative
@@ -206,13 +207,13 @@ func (s *Stack) change(edit func(a *addressing) error) error {
 	a := &s.addr
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	four, static := slices.Clone(a.four), slices.Clone(a.static)
+	four, static, dns := slices.Clone(a.four), slices.Clone(a.static), a.dns
 	err := edit(a)
 	if err == nil {
 		err = s.publish(false)
 	}
 	if err != nil {
-		a.four, a.static = four, static
+		a.four, a.static, a.dns = four, static, dns
 	}
 	return err
 }
@@ -327,9 +328,9 @@ func (s *Stack) Routes() []Route {
 	return all
 }
 
-// DNS are the servers that routers advertise (RFC 8106).
+// DNS are the name servers that the stack has learned: those of DHCP, then those that routers advertise (RFC 8106, 5.3.1).
 func (s *Stack) DNS() []netip.Addr {
 	s.addr.mu.Lock()
 	defer s.addr.mu.Unlock()
-	return slices.Clone(s.addr.six.DNS)
+	return slices.Concat(s.addr.dns, s.addr.six.DNS)
 }

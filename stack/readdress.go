@@ -10,10 +10,11 @@ import (
 	"github.com/fastpath-tcp/fastpath/stack/wire"
 )
 
-// Binding is an IPv4 address with the routes that come and go with it.
+// Binding is an IPv4 address with the routes and name servers that come and go with it.
 type Binding struct {
 	Addr   netip.Prefix
 	Routes []Route
+	DNS    []netip.Addr // in order of preference
 }
 
 // Readdress replaces one binding by another in one step, as a DHCP client does: workers see the one or the other. A nil binding is none.
@@ -32,10 +33,12 @@ func (s *Stack) Readdress(from, to *Binding) error {
 					a.static = slices.Delete(a.static, i, i+1)
 				}
 			}
+			a.dns = nil
 		}
 		if to != nil {
 			a.four = append(a.four, to.Addr)
 			a.static = append(a.static, to.Routes...)
+			a.dns = to.DNS
 		}
 		return nil
 	})

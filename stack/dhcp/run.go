@@ -106,7 +106,7 @@ func (r *runner) act(ctx context.Context) error {
 }
 
 func (r *runner) bind(l *Lease) {
-	to := &stack.Binding{Addr: l.Addr}
+	to := &stack.Binding{Addr: l.Addr, DNS: l.DNS}
 	for _, x := range l.Routes {
 		to.Routes = append(to.Routes, stack.Route{Prefix: x.To, Gateway: x.Via})
 	}

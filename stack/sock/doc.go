@@ -16,7 +16,8 @@
 // What differs:
 //
 //   - There is no file descriptor, and so no SyscallConn and no File. Dialer.Control and ListenConfig.Control get an *Options instead.
-//   - Names of hosts need a Resolver: that of NewResolver asks over the stack, and any *net.Resolver will do.
+//   - Names of hosts need a Resolver: that of NewResolver asks over the stack the servers that it is given, or those that DHCP and routers
+//     name, and any *net.Resolver will do.
 //   - Close never waits, whatever SetLinger says; data is still delivered in the background.
 //   - Several connections may have the same local address and port if they go to different peers.
 //   - A stack does not connect to itself.

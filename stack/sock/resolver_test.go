@@ -163,7 +163,25 @@ func TestResolver(t *testing.T) {
 	if _, err := io.ReadFull(c, got); err != nil || !bytes.Equal(got, msg) {
 		t.Errorf("%q, %v", got, err)
 	}
-	if _, err := sock.NewResolver(d).LookupNetIP(ctx, "ip4", "one.test."); err == nil {
-		t.Error("an answer without servers")
+	// Without servers those are asked that the stack has learned (RFC 8106, 5.3.1), as long as it has them.
+	learned := sock.NewResolver(d)
+	host := (&sock.Host{Stacks: []*stack.Stack{sb, sa}}).Resolver()
+	lookup := func(found bool) {
+		t.Helper()
+		for _, r := range []*net.Resolver{learned, host} {
+			if ips, err := r.LookupNetIP(ctx, "ip4", "one.test."); (err == nil) != found || len(ips) == 0 == found {
+				t.Errorf("from a server that was learned: %v, %v", ips, err)
+			}
+		}
 	}
+	lookup(false)
+	lease := &stack.Binding{Addr: netip.MustParsePrefix("10.0.0.77/24"), DNS: []netip.Addr{netip.MustParseAddr("10.0.0.2")}}
+	if err := sa.Readdress(nil, lease); err != nil {
+		t.Fatal(err)
+	}
+	lookup(true)
+	if err := sa.Readdress(lease, nil); err != nil {
+		t.Fatal(err)
+	}
+	lookup(false)
 }

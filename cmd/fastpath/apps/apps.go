@@ -1,5 +1,5 @@
-// Package apps holds the applications that the daemon serves: http, echo, discard, source and proxy. They know only net.Listener
-// and net.Conn, so that they run on fastpath's stack and on the kernel's.
+// Package apps holds the applications that the daemon serves: http, echo, udp-echo, discard, source and proxy. They know only net.Listener,
+// net.Conn and sockets, so that they run on fastpath's stack and on the kernel's.
 package apps
 
 import (
@@ -17,9 +17,11 @@ import (
 type Network interface {
 	Listen(ctx context.Context, addr netip.AddrPort) (net.Listener, error)
 	Dial(ctx context.Context, addr netip.AddrPort) (net.Conn, error)
+	// ListenPacket makes the UDP sockets that together have the address.
+	ListenPacket(ctx context.Context, addr netip.AddrPort) ([]PacketConn, error)
 }
 
-// Kernel is the kernel's TCP.
+// Kernel is the kernel's TCP and UDP.
 type Kernel struct{}
 
 // Listen implements Network.
@@ -34,6 +36,15 @@ func (Kernel) Dial(ctx context.Context, addr netip.AddrPort) (net.Conn, error) {
 	return d.DialContext(ctx, "tcp", addr.String())
 }
 
+// ListenPacket implements Network.
+func (Kernel) ListenPacket(_ context.Context, addr netip.AddrPort) ([]PacketConn, error) {
+	c, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(addr))
+	if err != nil {
+		return nil, err
+	}
+	return []PacketConn{c}, nil
+}
+
 // App serves connections.
 type App interface {
 	// Serve accepts connections from l until Shutdown or Close, and then returns nil. It is called once.
@@ -42,7 +53,15 @@ type App interface {
 	Shutdown(ctx context.Context) error
 }
 
-// New makes the application that c describes. A proxy with via = "fastpath" reaches its backend through fastpath.
+// NewPacket makes the application for datagrams that c describes.
+func NewPacket(c conf.App, log *slog.Logger) (PacketApp, error) {
+	if c.Kind == conf.AppUDPEcho {
+		return &udpEcho{log: log.With("app", c.Name)}, nil
+	}
+	return nil, fmt.Errorf("apps: unknown kind %q", c.Kind)
+}
+
+// New makes the application for connections that c describes. A proxy with via = "fastpath" reaches its backend through fastpath.
 func New(c conf.App, fastpath Network, log *slog.Logger) (App, error) {
 	log = log.With("app", c.Name)
 	switch c.Kind {

@@ -6,13 +6,42 @@ import (
 	"sync"
 
 	"github.com/fastpath-tcp/fastpath/cmd/fastpath/apps"
+	"github.com/fastpath-tcp/fastpath/conf"
 )
 
 // app is a running [[app]].
 type app struct {
-	apps.App
-	name  string
-	ended chan struct{}
+	name     string
+	serve    func() error
+	shutdown func(context.Context) error
+	ended    chan struct{}
+}
+
+// openApp makes the application that c describes listen.
+func (d *Daemon) openApp(ctx context.Context, c conf.App) (*app, error) {
+	run := &app{name: c.Name, ended: make(chan struct{})}
+	if c.UDP() {
+		a, err := apps.NewPacket(c, d.log)
+		if err != nil {
+			return nil, err
+		}
+		cs, err := d.network.ListenPacket(ctx, c.Listen)
+		if err != nil {
+			return nil, err
+		}
+		run.serve, run.shutdown = func() error { return a.ServePackets(cs) }, a.Shutdown
+		return run, nil
+	}
+	a, err := apps.New(c, d.network, d.log)
+	if err != nil {
+		return nil, err
+	}
+	l, err := d.network.Listen(ctx, c.Listen)
+	if err != nil {
+		return nil, err
+	}
+	run.serve, run.shutdown = func() error { return a.Serve(l) }, a.Shutdown
+	return run, nil
 }
 
 // startApps makes all applications listen and serve.
@@ -25,19 +54,14 @@ func (d *Daemon) startApps(ctx context.Context) error {
 		return nil
 	})
 	for i, c := range d.conf.Apps {
-		a, err := apps.New(c, d.network, d.log)
+		run, err := d.openApp(ctx, c)
 		if err != nil {
 			return fmt.Errorf("app[%d] %q: %w", i, c.Name, err)
 		}
-		l, err := d.network.Listen(ctx, c.Listen)
-		if err != nil {
-			return fmt.Errorf("app[%d] %q: %w", i, c.Name, err)
-		}
-		run := &app{App: a, name: c.Name, ended: make(chan struct{})}
 		d.apps = append(d.apps, run)
 		go func() {
 			defer close(run.ended)
-			if err := a.Serve(l); err != nil {
+			if err := run.serve(); err != nil {
 				select {
 				case d.failed <- fmt.Errorf("app %q: %w", c.Name, err):
 				default: // another one is the reason for the end
@@ -54,7 +78,7 @@ func (d *Daemon) stopApps(ctx context.Context) {
 	var wg sync.WaitGroup
 	for _, a := range d.apps {
 		wg.Go(func() {
-			if err := a.Shutdown(ctx); err != nil && ctx.Err() == nil {
+			if err := a.shutdown(ctx); err != nil && ctx.Err() == nil {
 				d.log.Warn("stopping", "app", a.name, "err", err)
 			}
 			<-a.ended

@@ -54,6 +54,10 @@ name = "echo"
 kind = "echo"
 listen = "0.0.0.0:7"
 [[app]]
+name = "datagrams"
+kind = "udp-echo"
+listen = "0.0.0.0:7"
+[[app]]
 name = "forever"
 kind = "source"
 listen = "10.9.0.1:19"
@@ -248,6 +252,21 @@ func TestListenEverywhere(t *testing.T) {
 		b := make([]byte, 1)
 		if _, err := io.ReadFull(c, b); err != nil || b[0] != byte(i) {
 			t.Errorf("%s: %v, %v", addr, b, err)
+		}
+	}
+	for i, addr := range []string{"10.9.0.2:7", "10.9.0.1:7"} { // datagrams too
+		c, err := (&sock.Dialer{Stack: d.ports[i].stack}).Dial("udp", addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+		b := make([]byte, 10)
+		if _, err := c.Write([]byte("datagram")); err != nil {
+			t.Fatal(err)
+		}
+		if n, err := c.Read(b); err != nil || string(b[:n]) != "datagram" {
+			t.Errorf("%s: %q, %v", addr, b[:n], err)
 		}
 	}
 	n := 0

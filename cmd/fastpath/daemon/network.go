@@ -61,6 +61,31 @@ func (n *network) Listen(_ context.Context, addr netip.AddrPort) (net.Listener, 
 	return sock.Join(all...), nil
 }
 
+// ListenPacket implements apps.Network. An unspecified address means all ports.
+func (n *network) ListenPacket(_ context.Context, addr netip.AddrPort) (all []apps.PacketConn, err error) {
+	network := "udp"
+	if addr.Addr() == netip.IPv4Unspecified() {
+		network = "udp4"
+	}
+	for _, p := range n.ports {
+		if !addr.Addr().IsUnspecified() && !p.has(addr.Addr()) {
+			continue
+		}
+		c, err := sock.ListenUDP(p.stack, network, withoutZone(addr))
+		if err != nil {
+			for _, c := range all {
+				c.Close()
+			}
+			return nil, err
+		}
+		all = append(all, c)
+	}
+	if len(all) == 0 {
+		return nil, &net.OpError{Op: "listen", Net: "udp", Addr: net.UDPAddrFromAddrPort(addr), Err: errors.New("no port has this address")}
+	}
+	return all, nil
+}
+
 // has reports whether a is an address of the port. A zone must be the port's name.
 func (p *port) has(a netip.Addr) bool {
 	if z := a.Zone(); z != "" && z != p.conf.Name {
