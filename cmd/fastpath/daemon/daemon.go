@@ -76,11 +76,13 @@ func Run(ctx context.Context, c *conf.Config, o Options) error {
 		}
 		return err
 	}
+	d.notify("READY=1", fmt.Sprintf("STATUS=serving on %d ports with %d workers", len(d.ports), d.engine.Workers()))
 	select {
 	case <-ctx.Done():
 	case err = <-d.failed:
 		d.log.Error("stopping", "err", err)
 	}
+	d.notify("STOPPING=1", "STATUS=connections may finish for "+d.conf.Shutdown.Drain.String())
 	return errors.Join(err, d.Stop())
 }
 
