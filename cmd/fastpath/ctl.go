@@ -36,7 +36,7 @@ func newCtl() *cobra.Command {
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.PersistentFlags().StringVar(&c.socket, "socket", conf.DefaultSocket, "path of the daemon's control socket")
-	cmd.AddCommand(c.ss(), c.modules(), c.swap(), c.set(), c.stat(), c.events(), c.capture(), c.filter(), c.info())
+	cmd.AddCommand(c.ss(), c.modules(), c.swap(), c.set(), c.stat(), c.events(), c.capture(), c.plot(), c.filter(), c.info())
 	return cmd
 }
 

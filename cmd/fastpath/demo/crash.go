@@ -58,7 +58,7 @@ func (d *demo) recovered(ctx context.Context) error {
 	if fellBack.IsZero() || returned.IsZero() {
 		return fmt.Errorf("the daemon's events do not tell of the fallback (%v) and of the return (%v)", !fellBack.IsZero(), !returned.IsZero())
 	}
-	d.marks = append(d.marks, mark{returned, "module back"})
+	d.series.Mark(returned, "module back")
 	d.result.FallbackUsec = float64(fellBack.Sub(d.result.killed).Nanoseconds()) / 1e3
 	d.result.RecoveryMsec = float64(returned.Sub(d.result.killed).Nanoseconds()) / 1e6
 	return nil

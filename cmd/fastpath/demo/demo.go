@@ -10,10 +10,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"github.com/fastpath-tcp/fastpath/cmd/fastpath/apps"
 	"github.com/fastpath-tcp/fastpath/cmd/fastpath/control"
+	"github.com/fastpath-tcp/fastpath/cmd/fastpath/flowplot"
 	"github.com/fastpath-tcp/fastpath/conf"
 )
 
@@ -100,20 +102,13 @@ type demo struct {
 	result *Result
 	net    network
 	server server
-	series series
+	series flowplot.Series
 	huge   hugepages
-	marks  []mark
-}
-
-// mark is a moment that the plot shows.
-type mark struct {
-	at   time.Time
-	text string
 }
 
 func (d *demo) mark(text string) time.Time {
 	now := time.Now()
-	d.marks = append(d.marks, mark{now, text})
+	d.series.Mark(now, text)
 	d.say.event(text)
 	return now
 }
@@ -130,8 +125,11 @@ func (d *demo) download(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("capture: %w", err)
 	}
-	d.series.start(ctx, d.server.socket)
-	defer d.series.stop()
+	d.series.Socket = d.server.socket
+	var following sync.WaitGroup
+	following.Go(func() { d.series.Follow(ctx) })
+	defer following.Wait()
+	defer cancel()
 	start := d.mark("download starts")
 	get, err := d.startDownload(ctx, d.url(fmt.Sprintf("/blob?size=%d&seed=%d", size, seed)))
 	if err != nil {
@@ -162,7 +160,7 @@ func (d *demo) download(ctx context.Context) error {
 		return fmt.Errorf("got %d bytes with SHA-256 %s, want %d with %s", n, sum, size, want)
 	}
 	d.result.Download.SHA256 = sum
-	d.result.connection(d.series.last())
+	d.result.connection(d.series.Last())
 	if err := d.recovered(ctx); err != nil {
 		return err
 	}
@@ -220,7 +218,7 @@ func writeContent(path string, seed uint64, size int64) error {
 // results draws the plot.
 func (d *demo) results(context.Context) error {
 	path := filepath.Join(d.o.Out, "flow.svg")
-	if err := d.series.plot(path, d.marks); err != nil {
+	if err := d.series.Plot(path, "download through the kernel's TCP"); err != nil {
 		return err
 	}
 	d.result.Plot = path

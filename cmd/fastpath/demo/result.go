@@ -3,17 +3,11 @@ package demo
 import (
 	"encoding/json"
 	"fmt"
-	"image/color"
 	"io"
 	"text/tabwriter"
 	"time"
 
 	"github.com/fastpath-tcp/fastpath/cmd/fastpath/control"
-)
-
-var (
-	lineColor = color.RGBA{R: 0x1f, G: 0x5f, B: 0xa8, A: 0xff}
-	markColor = color.RGBA{R: 0xc0, G: 0x30, B: 0x20, A: 0xff}
 )
 
 // Transfer is one act.

@@ -1,94 +1,27 @@
-package demo
+package flowplot
 
 import (
-	"context"
 	"fmt"
+	"image/color"
 	"os"
-	"sync"
-	"time"
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
 	"gonum.org/v1/plot/vg/vgsvg"
+	"time"
 
 	"github.com/fastpath-tcp/fastpath/cmd/fastpath/control"
 )
 
-// series are the figures of the download's connection over time.
-type series struct {
-	mu     sync.Mutex
-	at     []time.Time
-	conns  []control.Conn
-	cancel context.CancelFunc
-	done   chan struct{}
-}
+var (
+	lineColor = color.RGBA{R: 0x1f, G: 0x5f, B: 0xa8, A: 0xff}
+	markColor = color.RGBA{R: 0xc0, G: 0x30, B: 0x20, A: 0xff}
+)
 
-// sampleEvery is how often the connection is looked at.
-const sampleEvery = 50 * time.Millisecond
-
-func (s *series) start(ctx context.Context, socket string) {
-	ctx, s.cancel = context.WithCancel(ctx)
-	s.done = make(chan struct{})
-	go func() {
-		defer close(s.done)
-		tick := time.NewTicker(sampleEvery)
-		defer tick.Stop()
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-tick.C:
-				s.sample(ctx, socket)
-			}
-		}
-	}()
-}
-
-// sample takes the connection that has sent most. A daemon that does not answer leaves a gap.
-func (s *series) sample(ctx context.Context, socket string) {
-	c, err := control.Dial(ctx, socket)
-	if err != nil {
-		return
-	}
-	defer c.Close()
-	var r control.SSReply
-	if err := c.Call(ctx, control.OpSS, control.SSRequest{States: []string{control.StateEstablished, control.StateFinWait1, control.StateCloseWait}}, &r); err != nil {
-		return
-	}
-	var best *control.Conn
-	for i := range r.Conns {
-		if best == nil || r.Conns[i].SentBytes > best.SentBytes {
-			best = &r.Conns[i]
-		}
-	}
-	if best == nil || best.SentBytes == 0 {
-		return
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.at = append(s.at, time.Unix(0, r.TimeUnixNS))
-	s.conns = append(s.conns, *best)
-}
-
-func (s *series) stop() {
-	s.cancel()
-	<-s.done
-}
-
-// last is the last sample; the zero Conn if there is none.
-func (s *series) last() (c control.Conn) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if n := len(s.conns); n > 0 {
-		c = s.conns[n-1]
-	}
-	return c
-}
-
-// plot draws delivery rate, window and round-trip time one above the other, with the marks as vertical lines.
-func (s *series) plot(path string, marks []mark) error {
+// Plot draws delivery rate, window and round-trip time one above the other, with the marks as vertical lines, as SVG.
+func (s *Series) Plot(path, title string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.at) == 0 {
@@ -117,10 +50,10 @@ func (s *series) plot(path string, marks []mark) error {
 		}
 		line.Color = lineColor
 		pl.Add(plotter.NewGrid(), line)
-		addMarks(pl, marks, t0, len(rows) == 0)
+		addMarks(pl, s.marks, t0, len(rows) == 0)
 		rows = append(rows, []*plot.Plot{pl})
 	}
-	rows[0][0].Title.Text = "download through the kernel's TCP"
+	rows[0][0].Title.Text = title
 	rows[2][0].X.Label.Text = "time (s)"
 	return save(path, rows)
 }
