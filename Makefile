@@ -6,10 +6,10 @@ TAGS  = $$(pkg-config --exists libdpdk 2>/dev/null && echo '-tags=dpdk')
 BIN   = bin/fastpath
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build demo test test-script test-e2e test-virtio test-vm test-scale test-cong chaos test-race bench profile lint fuzz clean
+.PHONY: help deps build demo test test-script test-e2e test-virtio test-vm test-scale test-cong chaos test-race bench profile lint fuzz clean vagrant-program vagrant-test
 
 help: ## list the targets
-	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 deps: ## install what is missing (Debian packages; needs root)
 	@test/deps
@@ -38,6 +38,15 @@ test-virtio: build ## fastpath on virtio rings against DPDK's testpmd, in every 
 test-vm: build ## virtual machines whose network cards the program drives, under QEMU without KVM (needs root)
 	@test/deps vm
 	$(GO) test -timeout 40m -count 1 -v ./test/vm -vm
+
+vagrant-program: deps ## bin/fastpath-static, the program of the machines in vagrant/
+	@mkdir -p bin
+	GO=$(GO) vagrant/build-program bin/fastpath-static
+
+vagrant-test: vagrant-program ## the two machines of vagrant/, from nothing, under emulation or KVM (needs root; up to 40 minutes)
+	@test/vagrant/deps
+	$(GO) test -c -o bin/vagrant.test ./test/vagrant
+	box=$$(vagrant/box/build) && cd test/vagrant && ./world ../../bin/vagrant.test -test.v -test.timeout 40m -test.run TestMachines -box "$$box" $(VAGRANT_FLAGS)
 
 test-script: ## the packet scripts of test/script/testdata; SCRIPTS="FILE..." runs others
 	$(GO) run ./test/script $(if $(SCRIPTS),$(SCRIPTS),--exact $$(find test/script/testdata -name '*.pkt' | sort))

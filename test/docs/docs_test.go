@@ -24,7 +24,7 @@ import (
 const root = "../.."
 
 // documents are those that are checked.
-var documents = []string{"README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "plugins/example/README.md", "pmd/go-dpdk/README.md"}
+var documents = []string{"README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "plugins/example/README.md", "pmd/go-dpdk/README.md", "vagrant/README.md"}
 
 func read(t *testing.T, name string) *Doc {
 	t.Helper()
