@@ -57,7 +57,8 @@ test-cong: ## congestion control against published and closed-form values, the l
 test-scale: ## 100 000 connections, opened, idle and closed
 	$(GO) test -timeout 14m -v -run TestScale ./test/attack -full
 
-chaos: ## modules swapped, killed, stopped, hung, corrupted under traffic, for CHAOS_TIME (default 1h)
+chaos: ## modules crash 1000 times; are swapped, killed, stopped, hung, corrupted under traffic, for CHAOS_TIME (default 1h)
+	$(GO) test -timeout 0 -v ./plugins/host -run TestCrashesLeaveNothing -crashes $${CRASHES:-1000}
 	$(GO) test -timeout 0 -v ./test/chaos -duration $${CHAOS_TIME:-1h}
 
 test-race: build ## unit tests under the race detector

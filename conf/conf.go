@@ -168,6 +168,7 @@ type Modules struct {
 	User      string `toml:"user"` // whose module processes are, by name or number, if the daemon is root's. Empty: the daemon's own
 	// StartTimeout bounds the start of a module's process until it answers: a slow machine needs more time for it.
 	StartTimeout Duration `toml:"start_timeout"`
+	MemoryLimit  Size     `toml:"memory_limit"` // of each module process; 0: none
 	Rtx          Use      `toml:"rtx"`
 	Pace         Use      `toml:"pace"`
 	Cong         Use      `toml:"cong"`
@@ -309,6 +310,7 @@ func Default() *Config {
 		},
 		Modules: Modules{
 			StartTimeout: Duration(10 * time.Second),
+			MemoryLimit:  512 << 20,
 			Rtx:          use("btree", PlacementBuiltin),
 			Pace:         use("edt", PlacementBuiltin),
 			Cong:         use("bbr", PlacementProcess),

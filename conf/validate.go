@@ -120,6 +120,9 @@ func (v *validator) tcp() {
 
 func (v *validator) modules() {
 	between(v, "modules.start_timeout", v.c.Modules.StartTimeout.D(), time.Second, 10*time.Minute)
+	if v.c.Modules.MemoryLimit != 0 {
+		between(v, "modules.memory_limit", v.c.Modules.MemoryLimit, 32<<20, 1<<40)
+	}
 	for k := plugins.Kind(0); k < plugins.NumKinds; k++ {
 		u, key := v.c.Modules.Kind(k), "modules."+k.String()
 		v.moduleName(key+".use", u.Use)

@@ -3,6 +3,8 @@ package host
 import (
 	"os"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // The manager lives in real time: processes start, die and are waited for. All its clock reading is here.
@@ -52,4 +54,14 @@ func poll(d time.Duration, stop <-chan struct{}, ok func() bool) bool {
 		}
 	}
 	return true
+}
+
+// rmdirSoon removes a directory of the kernel's that is busy for a moment.
+func rmdirSoon(dir string) {
+	for range 200 {
+		if err := unix.Rmdir(dir); err != unix.EBUSY {
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
 }

@@ -2,6 +2,7 @@ package host
 
 import (
 	"bytes"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -16,17 +17,20 @@ import (
 	"github.com/fastpath-tcp/fastpath/plugins"
 )
 
-// No zombie, descriptor, socket, mapping or process stays behind, however often a module crashes.
+var crashFlag = flag.Int("crashes", 50, "of TestCrashesLeaveNothing")
+
+// No zombie, descriptor, socket, mapping, control group or process stays behind, however often a module crashes.
 func TestCrashesLeaveNothing(t *testing.T) {
-	crashes := 200
+	crashes := *crashFlag
 	if testing.Short() {
 		crashes = 5
 	}
 	e := newFakeEngine(t, 1, 3)
 	cfg := testConfig(t, e, testSpec(t, "good"))
 	cfg.Use[0].Restart.Limit = crashes + 1
-	cfg.Isolation.Launcher = []string{"launch"}
+	cfg.Isolation = Isolation{Launcher: []string{"launch"}, Memory: 64 << 20}
 	m := startManager(t, cfg)
+	groups := m.cgroups
 	var first usage
 	for i := range crashes {
 		pid := 0
@@ -37,7 +41,7 @@ func TestCrashesLeaveNothing(t *testing.T) {
 		})
 		waitFor(t, "one child", func() bool { return len(children(t)) == 1 })
 		if i == 2 {
-			first = measure(t)
+			first = measure(t, groups)
 		}
 		if err := unix.Kill(pid, unix.SIGKILL); err != nil {
 			t.Fatal(err)
@@ -45,25 +49,34 @@ func TestCrashesLeaveNothing(t *testing.T) {
 	}
 	waitFor(t, "the last recovery", func() bool { return m.find("third", "active").Restarts == crashes })
 	var last usage
-	if !poll(5*time.Second, nil, func() bool { last = measure(t); return last == first }) {
+	if !poll(5*time.Second, nil, func() bool { last = measure(t, groups); return last == first }) {
 		t.Errorf("after 2 crashes %+v, after %d %+v", first, crashes, last)
 	}
 	if err := m.Close(); err != nil {
 		t.Fatal(err)
 	}
 	waitFor(t, "the end of all", func() bool {
-		u := measure(t)
+		u := measure(t, groups)
 		return u.children == 0 && u.memfds == 0 && u.maps == 0
 	})
-	if left, _ := filepath.Glob(filepath.Join(cfg.RunDir, "*")); len(left) != 0 {
-		t.Errorf("files left: %v", left)
+	for _, d := range append(groups.list(), filepath.Join(cfg.RunDir, "*")) {
+		if left, _ := filepath.Glob(d); len(left) != 0 {
+			t.Errorf("left: %v", left)
+		}
 	}
 }
 
-type usage struct{ children, memfds, maps int }
+type usage struct{ children, memfds, maps, groups int }
 
-// measure counts the children, zombies included, and the shared memory of this process.
-func measure(t testing.TB) (u usage) {
+func (c *cgroups) list() []string {
+	if c == nil {
+		return nil
+	}
+	return c.dirs
+}
+
+// measure counts the children, zombies included, the shared memory and the control groups of this process.
+func measure(t testing.TB, groups *cgroups) (u usage) {
 	u.children = len(children(t))
 	fds, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
@@ -79,6 +92,10 @@ func measure(t testing.TB) (u usage) {
 		t.Fatal(err)
 	}
 	u.maps = strings.Count(string(maps), "memfd:fastpath")
+	for _, d := range groups.list() {
+		in, _ := filepath.Glob(filepath.Join(d, "*", "cgroup.procs"))
+		u.groups += len(in)
+	}
 	return u
 }
 

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -105,14 +106,10 @@ func testModule(mode string) {
 		fmt.Fprintln(os.Stderr, "library libfoo is missing")
 		os.Exit(3)
 	case "probe": // refuses its parameters, and says what it may not do
-		m.Cong = func(plugins.Params, uint64) (cong.Module, error) {
-			_, inet := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)
-			nnp, _ := unix.PrctlRetInt(unix.PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0)
-			var files unix.Rlimit
-			_ = unix.Getrlimit(unix.RLIMIT_NOFILE, &files)
-			return nil, fmt.Errorf("uid %d, inet %v, unshare %v, nnp %d, files %d, home %q", os.Getuid(), inet, unix.Unshare(unix.CLONE_NEWNET), nnp,
-				files.Max, os.Getenv("HOME"))
-		}
+		m.Cong = func(plugins.Params, uint64) (cong.Module, error) { return nil, errors.New(probe()) }
+		sdk.Serve(m)
+	case "leak": // takes memory with each event, until it has none
+		m.Cong = func(plugins.Params, uint64) (cong.Module, error) { return &leaker{}, nil }
 		sdk.Serve(m)
 	case "silent":
 		time.Sleep(time.Minute)
@@ -135,6 +132,58 @@ func testModule(mode string) {
 		serveRaw(&rawServer{mode: mode})
 	}
 }
+
+// probe says what this process may not do.
+func probe() string {
+	_, inet := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)
+	nnp, _ := unix.PrctlRetInt(unix.PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0)
+	var files, data unix.Rlimit
+	_ = unix.Getrlimit(unix.RLIMIT_NOFILE, &files)
+	_ = unix.Getrlimit(unix.RLIMIT_DATA, &data)
+	host := os.Getppid()
+	var cpus unix.CPUSet
+	_ = unix.SchedGetaffinity(0, &cpus)
+	head := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var caps [2]unix.CapUserData
+	_ = unix.Capget(&head, &caps[0])
+	_, fork := os.StartProcess("/proc/self/exe", []string{"x"}, &os.ProcAttr{})
+	mem, err := os.OpenFile(fmt.Sprintf("/proc/%d/mem", host), os.O_RDWR, 0)
+	if err == nil {
+		_, err = mem.ReadAt(make([]byte, 1), 0x1000) // EIO if only the address is bad
+	}
+	if !errors.Is(err, unix.EACCES) && !errors.Is(err, unix.EPERM) {
+		err = fmt.Errorf("not refused: %v", err)
+	} else {
+		err = nil
+	}
+	seals, _ := unix.FcntlInt(link.ModuleFD, unix.F_GET_SEALS, 0)
+	exe, _ := os.Readlink("/proc/self/exe")
+	exe, _, _ = strings.Cut(exe, " ")
+	env := 0
+	for _, e := range os.Environ() {
+		if k, _, _ := strings.Cut(e, "="); !strings.HasPrefix(k, "PLUGIN_") && !strings.HasPrefix(k, "GO") && k != link.Handshake.MagicCookieKey {
+			env++
+		}
+	}
+	return fmt.Sprintf("uid %d, inet %v, unshare %v, kill %v, stop self %v, affinity %v, fork %v, caps %x, memory of the host %v, nnp %d, files %d, data %d, "+
+		"seals %d, exe %s, environment %d", os.Getuid(), inet, unix.Unshare(unix.CLONE_NEWNET), unix.Kill(host, 0), unix.Kill(os.Getpid(), 0),
+		unix.SchedSetaffinity(host, &cpus), errors.Is(fork, unix.EPERM), caps[0].Permitted|caps[0].Effective, err, nnp, files.Max, data.Max>>20, seals, exe, env)
+}
+
+// leaker keeps a megabyte for each event.
+type leaker struct{ kept [][]byte }
+
+func (l *leaker) Poll(_ plugins.Time, in []cong.Sample, _ []cong.Decision) int {
+	for range in {
+		b := make([]byte, 1<<20)
+		for i := 0; i < len(b); i += 4096 {
+			b[i] = 1
+		}
+		l.kept = append(l.kept, b)
+	}
+	return 0
+}
+func (*leaker) Deadline() plugins.Time { return plugins.Never }
 
 type stuck struct{}
 

@@ -19,13 +19,15 @@ import (
 
 // Manager owns all modules of one engine.
 type Manager struct {
-	cfg    Config
-	use    [plugins.NumKinds]Use
-	events eventList
-	dir    string   // sockets of module processes
-	lock   *os.File // held as long as dir is ours
-	stop   chan struct{}
-	wg     sync.WaitGroup // goroutines that watch or restart
+	cfg       Config
+	use       [plugins.NumKinds]Use
+	events    eventList
+	dir       string   // sockets of module processes
+	lock      *os.File // held as long as dir is ours
+	cgroups   *cgroups // nil: none can be made, or none is wanted
+	noCgroups bool     // of tests
+	stop      chan struct{}
+	wg        sync.WaitGroup // goroutines that watch or restart
 
 	swapping sync.Mutex // one Start, Swap or Close at a time
 
@@ -131,6 +133,9 @@ func New(cfg Config) (*Manager, error) {
 		seen[s.String()] = true
 		m.modules = append(m.modules, &module{spec: s, standing: true})
 	}
+	if iso := &cfg.Isolation; iso.Memory != 0 && iso.Memory < MinMemory {
+		errs = append(errs, fmt.Errorf("memory limit of %d bytes for modules: at least %d are needed", iso.Memory, MinMemory))
+	}
 	if len(errs) > 0 {
 		return nil, errors.Join(errs...)
 	}
@@ -149,6 +154,12 @@ func (m *Manager) Start(ctx context.Context) error {
 	if m.cfg.Isolation.UID != 0 {
 		if err = os.Chmod(m.dir, 0o711); err != nil { // its modules' directories are theirs
 			return errors.Join(err, m.closeAll())
+		}
+	}
+	if iso := &m.cfg.Isolation; iso.Launcher != nil && iso.Memory > 0 && !m.noCgroups {
+		if m.cgroups, err = newCgroups(); err != nil {
+			m.cgroups = nil
+			m.cfg.Log.Info("modules have no control groups: only what they map is limited", "why", err)
 		}
 	}
 	if err = m.startAll(ctx); err != nil {

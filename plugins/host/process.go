@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -86,8 +88,14 @@ func (p *process) handshake(ctx context.Context, m *Manager, s *Spec, b *binary)
 		Stderr:           &tail,
 		Logger:           pluginLogger(m.cfg.Log.With("kind", s.Kind.String(), "module", s.Name), s.Name),
 		RunnerFunc: func(_ hclog.Logger, cmd *exec.Cmd, _ string) (runner.Runner, error) {
-			c, err := newChild(b.path, b.args, &m.cfg.Isolation, append(cmd.Env, inheritedEnv()...), append(p.region.Files(), b.file))
+			group, err := m.cgroups.group(filepath.Base(p.dir), m.cfg.Isolation.Memory)
 			if err != nil {
+				return nil, err
+			}
+			env := slices.Concat(cmd.Env, inheritedEnv(), m.cfg.Isolation.env())
+			c, err := newChild(b.path, b.args, &m.cfg.Isolation, group, env, append(p.region.Files(), b.file))
+			if err != nil {
+				group.remove()
 				return nil, err
 			}
 			p.child.Store(c)
@@ -208,9 +216,9 @@ func (p *process) free() {
 	}
 }
 
-// inheritedEnv is what a module process gets of our environment: nothing that could be a secret.
+// inheritedEnv is what a module process gets of our environment besides go-plugin's variables: what Go's runtime is debugged by.
 func inheritedEnv() (env []string) {
-	for _, k := range []string{"PATH", "TMPDIR", "LANG", "TZ", "GODEBUG", "GOTRACEBACK", "GOCOVERDIR"} {
+	for _, k := range []string{"GODEBUG", "GOTRACEBACK", "GOCOVERDIR"} {
 		if v, ok := os.LookupEnv(k); ok {
 			env = append(env, k+"="+v)
 		}

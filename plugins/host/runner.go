@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 
@@ -47,6 +48,7 @@ var spawner = struct {
 type child struct {
 	cmd            *exec.Cmd
 	path           string
+	group          *cgroup  // that it is in, or nil; removed with it
 	stdin          *os.File // held open as long as we live; the module exits when it closes
 	stdout, stderr *os.File
 	mu             sync.Mutex
@@ -59,13 +61,13 @@ type child struct {
 var _ runner.Runner = (*child)(nil)
 
 // newChild prepares cmd, whose environment is go-plugin's. The process gets the files as descriptors 3, 4, ...
-func newChild(path string, args []string, iso *Isolation, env []string, files []*os.File) (_ *child, err error) {
-	c := &child{path: path, exited: make(chan struct{})}
+func newChild(path string, args []string, iso *Isolation, group *cgroup, env []string, files []*os.File) (_ *child, err error) {
+	c := &child{path: path, group: group, exited: make(chan struct{})}
 	// Execute what was opened and hashed, whatever path names by now. files ends with the binary.
 	cmd := &exec.Cmd{Path: fmt.Sprintf("/proc/self/fd/%d", 2+len(files)), Args: args, Env: env, ExtraFiles: files}
 	if iso.Launcher != nil { // which then executes that
 		cmd.Path = "/proc/self/exe"
-		cmd.Args = slices.Concat(args[:1], iso.Launcher, iso.launcherArgs(), args)
+		cmd.Args = slices.Concat(args[:1], iso.Launcher, iso.launcherArgs(group), args)
 	}
 	// A group of its own: a terminal's ^C is for the daemon, and what a module forks is killed with it.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
@@ -112,6 +114,7 @@ func (c *child) Start(context.Context) error {
 		f.(*os.File).Close()
 	}
 	if err != nil {
+		c.group.remove()
 		c.closePipes()
 		close(c.exited)
 		return err
@@ -139,6 +142,10 @@ func (c *child) reap(pid int) {
 	}
 	_ = unix.Kill(-pid, unix.SIGKILL)
 	c.exit = c.cmd.Wait()
+	if c.group.outOfMemory() {
+		c.exit = errors.Join(errOutOfMemory, c.exit)
+	}
+	c.group.remove()
 	c.stdin.Close()
 	close(c.exited)
 	// A grandchild that left the group may hold the pipes open for ever.
@@ -167,10 +174,12 @@ func (c *child) Kill(context.Context) error {
 	return nil
 }
 
+var errOutOfMemory = errors.New("it has used more memory than it may")
+
 // ended says how the process ended, for messages.
 func (c *child) ended() string {
 	if c.exit != nil {
-		return c.exit.Error()
+		return strings.ReplaceAll(c.exit.Error(), "\n", ": ")
 	}
 	return "exit status 0"
 }

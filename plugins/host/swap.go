@@ -345,6 +345,7 @@ func (m *Manager) closeAll() error {
 	}
 	m.mu.Unlock()
 	m.wg.Wait()
+	m.cgroups.close()
 	if m.dir != "" {
 		errs = append(errs, os.RemoveAll(m.dir))
 		m.lock.Close()

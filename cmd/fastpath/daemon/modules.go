@@ -27,6 +27,7 @@ func (d *Daemon) startModules(ctx context.Context) (err error) {
 	if hc.Isolation, err = isolation(c.User); err != nil {
 		return fmt.Errorf("modules.user: %w", err)
 	}
+	hc.Isolation.Memory = int64(c.MemoryLimit)
 	for k := range plugins.NumKinds {
 		u := c.Kind(k)
 		hc.Use = append(hc.Use, host.Use{
