@@ -3,6 +3,7 @@ package host
 import (
 	"fmt"
 	"sync/atomic"
+	"time"
 
 	"github.com/fastpath-tcp/fastpath/plugins"
 	"github.com/fastpath-tcp/fastpath/plugins/internal/link"
@@ -35,6 +36,9 @@ type Remote[E, C any] struct {
 	full   bool // the last call of Poll filled out, so the worker calls again
 	budget int  // commands that Poll may still read until it does not
 
+	credit   int          // commands that the module may have written: see allow
+	credited plugins.Time // active time up to which it has had its credit
+
 	dropped, stale, wakes atomic.Uint64
 }
 
@@ -66,7 +70,7 @@ func newRemote[E, C any](sch *schema[E, C], seg link.Segment[E, C], bell *ring.B
 	}
 	return &Remote[E, C]{
 		schema: sch, events: ev, commands: cmd, host: seg.Host, module: seg.Module, bell: bell,
-		pushedAt: make([]plugins.Time, len(seg.Events)), guard: newGuard(g), lockstep: lockstep, notify: notify, rungAt: ^uint64(0),
+		pushedAt: make([]plugins.Time, len(seg.Events)), guard: newGuard(g), lockstep: lockstep, notify: notify, rungAt: ^uint64(0), credit: maxCredit,
 	}, nil
 }
 
@@ -94,6 +98,7 @@ func (r *Remote[E, C]) Poll(now plugins.Time, in []E, out []C) int {
 		return 0
 	}
 	r.guard.tick(now)
+	r.allow(len(in))
 	r.flushClosed(now)
 	for i := range in {
 		r.admit(&in[i])
@@ -209,6 +214,10 @@ func (r *Remote[E, C]) collect(out []C) int {
 			break
 		}
 		r.budget -= k
+		if r.credit -= k; r.credit < 0 && !r.lockstep {
+			r.die(fmt.Sprintf("it floods its ring: more than %d commands beyond %d for each event and one for each microsecond", maxCredit, r.schema.perEvent))
+			return 0
+		}
 		kept := n
 		for i := n; i < n+k; i++ {
 			ok, err := r.accept(&out[i])
@@ -226,6 +235,16 @@ func (r *Remote[E, C]) collect(out []C) int {
 	}
 	r.full = n == len(out) && n > 0
 	return n
+}
+
+// maxCredit is how many commands a module may write at once.
+const maxCredit = 1 << 17
+
+// allow gives credit for commands: what its events can make a module say, and one for each microsecond that the worker runs. Who writes
+// more, for long, is not answering.
+func (r *Remote[E, C]) allow(events int) {
+	r.credit = min(r.credit+events*r.schema.perEvent+int(r.guard.active.Sub(r.credited)/time.Microsecond), maxCredit)
+	r.credited = r.guard.active
 }
 
 // accept says whether a command counts. An error means that the module broke the protocol. c is our copy: the module cannot

@@ -22,6 +22,8 @@ const (
 // schema tells a Remote about the records of a kind.
 type schema[E, C any] struct {
 	kind plugins.Kind
+	// perEvent is how many commands an event may cause, over a long time: of rtx, what it says of the segments of a transmission.
+	perEvent int
 	// event returns an event's flow, id and class.
 	event func(*E) (plugins.Flow, uint64, class)
 	// close returns the event that ends a flow.
@@ -36,7 +38,7 @@ type schema[E, C any] struct {
 var errRecord = errors.New("invalid record")
 
 var congSchema = schema[cong.Sample, cong.Decision]{
-	kind: plugins.Cong,
+	kind: plugins.Cong, perEvent: 2,
 	event: func(e *cong.Sample) (plugins.Flow, uint64, class) {
 		switch e.Kind {
 		case cong.KindOpen, cong.KindResume:
@@ -59,7 +61,7 @@ var congSchema = schema[cong.Sample, cong.Decision]{
 }
 
 var paceSchema = schema[pace.Event, pace.Line]{
-	kind: plugins.Pace,
+	kind: plugins.Pace, perEvent: 2,
 	event: func(e *pace.Event) (plugins.Flow, uint64, class) {
 		switch e.Kind {
 		case pace.EvOpen, pace.EvResume:
@@ -87,7 +89,7 @@ var paceSchema = schema[pace.Event, pace.Line]{
 }
 
 var rtxSchema = schema[rtx.Event, rtx.Command]{
-	kind: plugins.Rtx,
+	kind: plugins.Rtx, perEvent: 32,
 	event: func(e *rtx.Event) (plugins.Flow, uint64, class) {
 		switch e.Kind {
 		case rtx.EvOpen, rtx.EvResume:

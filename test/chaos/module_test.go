@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/signal"
+	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"unsafe"
@@ -14,6 +16,7 @@ import (
 	"github.com/fastpath-tcp/fastpath/cong"
 	"github.com/fastpath-tcp/fastpath/plugins"
 	"github.com/fastpath-tcp/fastpath/plugins/builtin"
+	"github.com/fastpath-tcp/fastpath/plugins/host"
 	"github.com/fastpath-tcp/fastpath/plugins/sdk"
 )
 
@@ -27,6 +30,14 @@ var hang, corrupt atomic.Bool
 
 // The test binary is its own module binary, as the daemon's is.
 func TestMain(m *testing.M) {
+	if len(os.Args) > 2 && os.Args[1] == "launch" {
+		fmt.Fprintln(os.Stderr, host.Launch(os.Args[2:]))
+		os.Exit(1)
+	}
+	if attack, ok := strings.CutPrefix(filepath.Base(os.Args[0]), "fastpath-cong-hostile_"); ok {
+		serveHostile(attack)
+		os.Exit(0)
+	}
 	if len(os.Args) == 4 && os.Args[1] == "plugin" {
 		serve(os.Args[2], os.Args[3])
 		os.Exit(0)
