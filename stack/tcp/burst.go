@@ -97,6 +97,17 @@ func (b *burst) sentPaced(n uint32) {
 func (e *Engine) endBurst(c *Conn) {
 	if c.burst.sent > 0 {
 		c.clk.Sent(c.line, e.now, int(c.burst.sent))
+		if e.cfg.EagerPacing {
+			e.armEagerly(c)
+		}
 	}
 	c.burst = burst{}
+}
+
+// armEagerly arms the pacing timer for the next departure, as was done before F11.
+func (e *Engine) armEagerly(c *Conn) {
+	if at := c.clk.Depart(c.line, e.now); c.line.Rate != plugins.Unlimited && at > e.now {
+		e.Stats.PacingTimers++
+		c.setTimer(timerPace, at)
+	}
 }

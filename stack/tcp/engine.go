@@ -50,6 +50,7 @@ type Config struct {
 	SynCookies     SynCookies
 	ECN            ECN
 	FastOpenQueue  int  // connections per listener that are open before their handshake is over (RFC 7413); default 0: no Fast Open
+	EagerPacing    bool // arm the pacing timer after each send, whether or not anything waits for it: to measure what F11 saves
 	NoSACK         bool // options that are neither offered nor taken up
 	NoTimestamps   bool
 	NoWScale       bool

@@ -38,6 +38,7 @@ var paceProofs = []struct {
 }{
 	{"precision", (*paceBench).precision},
 	{"realtime", (*paceBench).realTime},
+	{"timer", (*paceBench).timers},
 }
 
 // PaceProofs are the names that PaceOptions.Only may have.
@@ -209,12 +210,8 @@ func (b *paceBench) realRow(name string, gbit float64, open func(turnClock, func
 		add("gaps_share_ppm", 1e6*gaps.sum.Seconds()/d.Seconds())
 		add("gap_max_ns", float64(gaps.most))
 	}
-	r := report.PaceRow{Name: name, Value: report.Summary("short_per_bare_ratio", f["ratio"]), AtMost: 1.2, Figures: map[string]float64{}}
-	for key, v := range f {
-		if key != "ratio" {
-			r.Figures[key] = report.Summary(key, v).Median
-		}
-	}
-	b.add(r)
+	ratio := f["ratio"]
+	delete(f, "ratio")
+	b.add(report.PaceRow{Name: name, Value: report.Summary("short_per_bare_ratio", ratio), AtMost: 1.2, Figures: medians(f)})
 	return nil
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/fastpath-tcp/fastpath/stack"
 	"github.com/fastpath-tcp/fastpath/stack/mem"
 	"github.com/fastpath-tcp/fastpath/stack/sock"
+	"github.com/fastpath-tcp/fastpath/stack/tcp"
 )
 
 // Options of a benchmark.
@@ -34,6 +35,7 @@ type Options struct {
 	Procs int
 	// Link is the path of the writer's frames; the reader's have its delay and jitter. The zero value is a link that does nothing.
 	Link    memlink.Path
+	TCP     tcp.Config                           // of both stacks
 	Modules [plugins.NumKinds]stack.ModuleConfig // default: btree, none (the peer stacks do not pace either), reno
 	// Attach, if set, is called with both stacks before the work starts, to give them further modules.
 	Attach func(a, b *stack.Stack) (cleanup func(), err error)
@@ -86,7 +88,7 @@ func newPair(o Options) (_ *pair, err error) {
 		}()
 	}
 	cfg := func(i int) stack.Config {
-		c := stack.Config{Arena: p.arena, Modules: o.Modules, Addrs: []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(i + 1)}), 24)}}
+		c := stack.Config{Arena: p.arena, TCP: o.TCP, Modules: o.Modules, Addrs: []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(i + 1)}), 24)}}
 		if o.Pollers == 2 {
 			c.Poller = new(stack.Poller)
 		}
@@ -120,6 +122,16 @@ func newPair(o Options) (_ *pair, err error) {
 func (p *pair) addr() netip.AddrPort { return netip.AddrPortFrom(p.b.Addrs()[0].Addr(), port) }
 
 func (p *pair) connect() (*sock.Conn, error) { return p.dial.DialAddr(context.Background(), p.addr()) }
+
+// stats are the counters of both stacks.
+func (p *pair) stats() (s tcp.Stats) {
+	for _, st := range []*stack.Stack{p.a, p.b} {
+		for _, w := range st.Stats() {
+			s.Add(&w.TCP)
+		}
+	}
+	return s
+}
 
 func (p *pair) close() error {
 	if p.ln != nil {

@@ -123,6 +123,7 @@ type RRResult struct {
 	Elapsed, CPU time.Duration
 	PerSec       float64
 	P50, P99     time.Duration
+	Timers       uint64 // pacing timers armed, at both ends
 }
 
 // RequestResponse exchanges messages of o.Size bytes, one outstanding per connection, for o.Time on o.Flows connections.
@@ -168,6 +169,7 @@ func RequestResponse(o Options) (r RRResult, err error) {
 		all = append(all, l...)
 	}
 	slices.Sort(all)
+	r.Timers = p.stats().PacingTimers
 	r.Count = len(all)
 	r.Elapsed, r.CPU = u1.at.Sub(u0.at), u1.cpu-u0.cpu
 	r.PerSec = float64(r.Count) / r.Elapsed.Seconds()
