@@ -184,6 +184,7 @@ func TestMaxRateChanges(t *testing.T) {
 	f.Conn.SetMaxRate(1e3)
 	f.Write(1000)
 	expectData(p, f, 6, 1, 1)
+	f.Send(". 1:1(0) ack 7001")
 	f.Write(1000)
 	p.Quiet(999 * ms)
 	p.Idle(ms)
