@@ -1,12 +1,12 @@
 # fastpath: see README.md. `make help` lists the targets.
 GO   ?= go
 # The DPDK driver is built where libdpdk is found; looked up when a recipe runs, since `deps` may install it.
-ALONE = /(cmd/fastpath|plugins/host|pmd/(afpacket|dpdk|tap)|test/(bench|chaos|e2e|packetdrill))(/|$$)
+ALONE = /(cmd/fastpath|plugins/host|pmd/(afpacket|dpdk|tap)|test/(bench|chaos|e2e|packetdrill|versus))(/|$$)
 TAGS  = $$(pkg-config --exists libdpdk 2>/dev/null && echo '-tags=dpdk')
 BIN   = bin/fastpath
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build demo test test-script test-e2e test-virtio test-vm test-scale test-cong chaos test-race bench profile lint fuzz clean vagrant-program vagrant-test
+.PHONY: help deps build demo test test-script test-e2e test-virtio test-vm test-scale test-cong versus chaos test-race bench profile lint fuzz clean vagrant-program vagrant-test
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -53,6 +53,9 @@ test-script: ## the packet scripts of test/script/testdata; SCRIPTS="FILE..." ru
 
 test-cong: ## congestion control against published and closed-form values, the long cases as well
 	$(GO) test -timeout 30m -v -run TestCong ./test/sim -full
+
+versus: ## fastpath and the kernel's TCP, cubic and bbr, over the same emulated path: goodput, what is sent again (needs root)
+	$(GO) test -timeout 14m -v ./test/versus -full
 
 test-scale: ## 100 000 connections, opened, idle and closed
 	$(GO) test -timeout 14m -v -run TestScale ./test/attack -full

@@ -49,6 +49,7 @@ machine, and the machine's own scheduling gaps before and after.`,
 		newBenchModule(),
 		newBenchRtx(),
 		newBenchPace(),
+		newBenchCong(),
 		newBenchAll(),
 	)
 	return cmd

@@ -2,10 +2,13 @@ package main
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/fastpath-tcp/fastpath/cmd/fastpath/report"
+	"github.com/fastpath-tcp/fastpath/plugins"
+	"github.com/fastpath-tcp/fastpath/plugins/builtin"
 )
 
 // TestBench: each benchmark gives JSON that reads back, and text.
@@ -34,10 +37,28 @@ func TestBenchPace(t *testing.T) {
 	}
 }
 
+// TestBenchCong: every congestion control, in each size of batches, without allocations.
+func TestBenchCong(t *testing.T) {
+	_, out, errOut := fastpath("bench", "cong", "--runs", "1", "--json") // a busy machine may miss a limit
+	var r report.Cong
+	if err := json.Unmarshal([]byte(out), &r); err != nil {
+		t.Fatalf("%v, %q, %q", err, out, errOut)
+	}
+	names := builtin.Names(plugins.Cong)
+	if len(r.Rows) != 3*len(names) {
+		t.Errorf("%d rows for %v", len(r.Rows), names)
+	}
+	for _, row := range r.Rows {
+		if !slices.Contains(names, row.Cong) || row.SampleNS.Median <= 0 || row.Allocs != 0 || row.RenoRatio <= 0 || row.Cong == "reno" && row.RenoRatio != 1 {
+			t.Errorf("%+v", row)
+		}
+	}
+}
+
 func TestBenchFlags(t *testing.T) {
 	for _, args := range [][]string{
 		{"bulk", "--runs", "0"}, {"bulk", "--size", "0"}, {"bulk", "--size", "x"}, {"bulk", "--time", "-1s"}, {"rr", "--flows", "0"}, {"cps", "--count", "0"},
-		{"idle", "--size", "1"}, {"bulk", "--cong", "vegas", "--runs", "1"}, {"pace", "--runs", "0"}, {"pace", "--pieces", "1"},
+		{"idle", "--size", "1"}, {"cong", "--runs", "0"}, {"bulk", "--cong", "vegas", "--runs", "1"}, {"pace", "--runs", "0"}, {"pace", "--pieces", "1"},
 		{"pace", "--time", "1ms"}, {"pace", "--only", "speed"}, {"all", "--gvisor", "nonexistent-baseline", "--runs", "1", "--time", "10ms", "--count", "5"},
 	} {
 		if code, out, errOut := fastpath(append([]string{"bench"}, args...)...); code != 1 || out != "" || !strings.HasPrefix(errOut, "fastpath: ") {

@@ -242,7 +242,8 @@ func (c *Conn) setCwnd(cwnd uint32) {
 
 // sizeSendBuffer lets the application write ahead two windows (as Linux does), so that there is always something to send, and no more,
 // so that it is still warm when it is sent. A window beyond twice of what is ever in flight does not count: something else limits
-// the flow. What was SACKed comes on top: it has left the network, and only waits for the hole below it to be filled.
+// the flow. For a congestion control that does not follow losses (BBR) it is three windows, as in Linux: its window stays open while a hole
+// waits for a retransmission that was lost as well, and what was SACKed above the hole fills the buffer.
 func (c *Conn) sizeSendBuffer() {
 	if c.refused {
 		c.sndLimit.Store(0)
@@ -264,7 +265,11 @@ func (c *Conn) bufferLimit() uint64 {
 		return uint64(n)
 	}
 	used := min(uint64(c.cwnd), 2*uint64(c.maxFlight))
-	return min(max(2*used+uint64(c.out.log.sacked), minSendBuffer), uint64(c.eng.cfg.SendBuffer))
+	windows := uint64(2)
+	if !c.wantsPRR {
+		windows = 3
+	}
+	return min(max(windows*used, minSendBuffer), uint64(c.eng.cfg.SendBuffer))
 }
 
 // setTimer arms timer k. The wheel's entry moves only if it would come too late.

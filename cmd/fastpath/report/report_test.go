@@ -47,6 +47,15 @@ func bench() *Bench {
 	return b
 }
 
+func congs() *Cong {
+	c := &Cong{Machine: bench().Machine, Rows: []CongRow{
+		{Cong: "reno", Batch: 32, SampleNS: Summary("sample_ns", []float64{14.8, 14.9}), RenoRatio: 1},
+		{Cong: "bbr", Batch: 32, SampleNS: Summary("sample_ns", []float64{47.5, 80}), RenoRatio: 4.2, AtMost: 4},
+	}}
+	c.Judge()
+	return c
+}
+
 func floor() *Floor {
 	peer := Summary("rate_per_s", []float64{43_000, 42_000, 44_500})
 	f := &Floor{Machine: bench().Machine, Peer: "gVisor", Rows: []FloorRow{
@@ -122,7 +131,7 @@ func sim() *Sim {
 
 // TestSchema: names and form of the JSON are as committed. Renaming a field breaks programs that read it.
 func TestSchema(t *testing.T) {
-	for file, v := range map[string]any{"bench.json": bench(), "sim.json": sim(), "floor.json": floor(), "pace.json": pace()} {
+	for file, v := range map[string]any{"bench.json": bench(), "sim.json": sim(), "floor.json": floor(), "pace.json": pace(), "cong.json": congs()} {
 		got, err := json.MarshalIndent(v, "", "  ")
 		if err != nil {
 			t.Fatal(err)
@@ -203,6 +212,10 @@ func TestText(t *testing.T) {
 	}
 	b.WriteByte('\n')
 	if err := pace().WriteText(&b); err != nil {
+		t.Fatal(err)
+	}
+	b.WriteByte('\n')
+	if err := congs().WriteText(&b); err != nil {
 		t.Fatal(err)
 	}
 	golden(t, "text.txt", b.Bytes())
