@@ -259,6 +259,7 @@ func (k *checker) files() {
 	for i, p := range k.c.Ports {
 		key := fmt.Sprintf("port[%d]", i)
 		k.kernel(key, &p)
+		k.defaultRoute(key, &p)
 		if p.Driver == DriverAFPacket && p.Interface != "" && !k.hasInterface(p.Interface) {
 			k.err(key+".interface", "there is no interface %q: ip link", p.Interface)
 		}

@@ -22,6 +22,7 @@ type Machine struct {
 	Siblings map[int][]int    // CPU → CPUs on the same physical core, itself included
 	Free     []string         // hugepage sizes with free pages: "2048kB"
 	Root     string           // where /proc and /sys are; "" in production
+	Force    bool             // ports may be on devices that carry the default route
 
 	Addresses func(iface string) []netip.Prefix // that the kernel has on an interface; nil: they are not known
 }

@@ -27,8 +27,9 @@ The exit code is 1 if there are errors.`,
 	}
 	asJSON := jsonFlag(cmd)
 	syntax := cmd.Flags().Bool("syntax", false, "look at the file only, not at this machine")
+	force := cmd.Flags().Bool("force", false, "accept ports on network cards that carry this machine's default route, as fastpath run --force does")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		r, err := check(args[0], *syntax)
+		r, err := check(args[0], *syntax, *force)
 		if err != nil {
 			return err
 		}
@@ -57,7 +58,7 @@ The exit code is 1 if there are errors.`,
 }
 
 // check validates the configuration at path. A file that cannot be read is an error; one that is wrong is a result.
-func check(path string, syntax bool) (*checkResult, error) {
+func check(path string, syntax, force bool) (*checkResult, error) {
 	r := &checkResult{Errors: conf.Problems{}, Warnings: conf.Problems{}}
 	c, errs, err := conf.Examine(path)
 	if err != nil {
@@ -69,6 +70,7 @@ func check(path string, syntax bool) (*checkResult, error) {
 		if err != nil {
 			return nil, err
 		}
+		m.Force = force
 		errs, warnings := conf.Check(c, m, builtin.Checker)
 		r.Errors, r.Warnings = append(r.Errors, errs...), append(r.Warnings, warnings...)
 		r.Errors.Sort()

@@ -23,6 +23,7 @@ finish for shutdown.drain, resets those that are left, and ends with exit code 0
 	}
 	file := cmd.Flags().StringP("config", "c", "", "configuration file")
 	_ = cmd.MarkFlagRequired("config")
+	force := cmd.Flags().Bool("force", false, "also take network cards that carry this machine's default route")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		c, err := conf.Load(*file)
 		if err != nil {
@@ -33,7 +34,7 @@ finish for shutdown.drain, resets those that are left, and ends with exit code 0
 		// The first signal ends ctx. From then on signals do what they do by default: they end the process.
 		defer context.AfterFunc(ctx, func() { signal.Reset(os.Interrupt, syscall.SIGTERM, syscall.SIGHUP) })()
 		v := readVersion()
-		return daemon.Run(ctx, c, daemon.Options{Config: *file, Version: v.Version, Log: daemon.Logger(c.Log, cmd.ErrOrStderr())})
+		return daemon.Run(ctx, c, daemon.Options{Config: *file, Version: v.Version, Force: *force, Log: daemon.Logger(c.Log, cmd.ErrOrStderr())})
 	}
 	return cmd
 }

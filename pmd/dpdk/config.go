@@ -90,21 +90,11 @@ type device struct {
 }
 
 // listens returns the path of the socket that the device makes if it is a net_virtio_user in the role of the server, else "".
-func (d *device) listens() (path string) {
-	server := false
-	for arg := range strings.SplitSeq(d.args, ",") {
-		key, value, _ := strings.Cut(arg, "=")
-		switch key {
-		case "path":
-			path = value
-		case "server":
-			server = value == "1"
-		}
+func (d *device) listens() string {
+	if path, makes := d.socket(); makes && d.is("net_virtio_user") {
+		return path
 	}
-	if !server || !strings.HasPrefix(d.name, "net_virtio_user") {
-		return ""
-	}
-	return path
+	return ""
 }
 
 // parse checks the settings that can be checked without DPDK and fills in defaults.

@@ -94,21 +94,14 @@ func (e *EAL) args(d device) (args []string, setting string, err error) {
 		prefix = "fastpath-" + strconv.Itoa(os.Getpid())
 	}
 	args = append(args, "--file-prefix", prefix)
-	memory := e.Memory
-	if memory == 0 {
-		memory = defaultMemory
+	memory := e.memory()
+	huge, free, err := e.huge()
+	if err != nil {
+		return nil, "", err
 	}
-	free := freeHugepages()
-	huge := e.Hugepages == HugepagesRequire || e.Hugepages != HugepagesOff && free >= memory
-	switch e.Hugepages {
-	case "", HugepagesAuto, HugepagesOff:
-	case HugepagesRequire:
-		if free < memory {
-			return nil, "", &Error{Setting: fmt.Sprintf("hugepages = %q, memory = %d", e.Hugepages, memory),
-				Op: fmt.Sprintf("%d MB of hugepages are free: echo %d > /proc/sys/vm/nr_hugepages", free>>20, (memory+2<<20-1)/(2<<20)), Err: syscall.ENOMEM}
-		}
-	default:
-		return nil, "", &Error{Setting: quoted("hugepages", e.Hugepages), Op: "want auto, require or off", Err: syscall.EINVAL}
+	if huge && free < memory {
+		return nil, "", &Error{Setting: fmt.Sprintf("hugepages = %q, memory = %d", e.Hugepages, memory),
+			Op: fmt.Sprintf("%d MB of hugepages are free: %s", free>>20, moreHugepages(memory)), Err: syscall.ENOMEM}
 	}
 	if huge {
 		// No files; one descriptor for all memory, since a vhost-user backend takes eight at most.
@@ -129,6 +122,34 @@ func (e *EAL) args(d device) (args []string, setting string, err error) {
 		setting = fmt.Sprintf("args = %q", e.Args)
 	}
 	return append(args, e.Args...), setting, nil
+}
+
+// memory is what EAL takes at its start, or needs to be there, in bytes.
+func (e *EAL) memory() int64 {
+	if e.Memory == 0 {
+		return defaultMemory
+	}
+	return e.Memory
+}
+
+// huge reports whether EAL is to use hugepages, and how many bytes of them are free.
+func (e *EAL) huge() (huge bool, free int64, err error) {
+	free = freeHugepages()
+	switch e.Hugepages {
+	case "", HugepagesAuto:
+		return free >= e.memory(), free, nil
+	case HugepagesOff:
+		return false, free, nil
+	case HugepagesRequire:
+		return true, free, nil
+	}
+	return false, free, &Error{Setting: quoted("hugepages", e.Hugepages), Op: "want auto, require or off", Err: syscall.EINVAL}
+}
+
+// moreHugepages is the command that reserves memory.
+func moreHugepages(memory int64) string {
+	const page = 2 << 20
+	return fmt.Sprintf("echo %d > /proc/sys/vm/nr_hugepages", (memory+page-1)/page)
 }
 
 // allowedCPUs lists the CPUs that the process may use, "0,1,5".
@@ -177,7 +198,12 @@ func attach(c *Config, d device) error {
 		return nil
 	}
 	err := errors.New("the PMD refused it") // -1 stands for no errno
-	if rc != -1 {
+	switch path, makes := d.socket(); {
+	case rc == -C.int(syscall.EFAULT) && d.bus == "vdev":
+		return &Error{Port: c.Name, Setting: c.deviceValue(), Op: "this program has no DPDK driver whose name that of the device begins with", Err: syscall.ENODEV}
+	case path != "" && !makes && refuses(path):
+		return &Error{Port: c.Name, Setting: c.deviceValue(), Op: "nobody listens on the socket: start the other end first", Err: syscall.ECONNREFUSED}
+	case rc != -1:
 		err = syscall.Errno(-rc)
 	}
 	return &Error{Port: c.Name, Setting: c.deviceValue(), Op: "DPDK cannot attach the device", Err: err, Log: logSince(mark)}

@@ -26,7 +26,7 @@ func TestOpenErrors(t *testing.T) {
 	}{
 		{"nothing", Config{}, []string{"vdev or device"}},
 		{"both", Config{Vdev: "net_null0", Device: "0000:00:03.0"}, []string{`vdev = "net_null0"`, `device = "0000:00:03.0"`}},
-		{"driver", Config{Vdev: "net_nosuch0"}, []string{`port net_nosuch0`, `vdev = "net_nosuch0"`, "DPDK: "}},
+		{"driver", Config{Vdev: "net_nosuch0"}, []string{`port net_nosuch0`, `vdev = "net_nosuch0"`, "no DPDK driver"}},
 		{"memif", Config{Vdev: "net_memif0,role=server,id=0"}, []string{`vdev = "net_memif0,role=server,id=0"`, "net_memif is refused", "can crash", "not supported"}},
 		{"interface", Config{Name: "wan", Vdev: "net_af_packet0,iface=nosuch0"}, []string{`port wan`, `vdev = "net_af_packet0,iface=nosuch0"`, "DPDK: ", "SIOCGIFINDEX", "No such device", "the PMD refused it"}},
 		{"argument", Config{Vdev: "net_null0,nosuch=1"}, []string{`vdev = "net_null0,nosuch=1"`, "DPDK: "}},

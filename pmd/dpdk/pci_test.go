@@ -2,6 +2,7 @@ package dpdk
 
 import (
 	"errors"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,44 +12,73 @@ import (
 
 // TestCheckPCI describes devices in a tree that looks like sysfs.
 func TestCheckPCI(t *testing.T) {
+	const addr = "0000:00:03.0"
 	for _, c := range []struct {
 		name   string
 		driver string
 		files  []string // empty ones, below the device
+		group  bool     // of an IOMMU, with the devices 0000:00:02.0, a bridge, and 0000:00:03.1
+		other  string   // driver of the latter
+		node   string   // file below /dev that is there
 		unsafe string   // vfio's enable_unsafe_noiommu_mode
 		is     error
 		want   []string
 	}{
-		{"none", "", nil, "", syscall.ENODEV, []string{"bound to no driver", "--bind=vfio-pci 0000:00:03.0"}},
-		{"kernel", "e1000e", []string{"net/eth7"}, "", syscall.EBUSY, []string{"kernel's driver e1000e as interface eth7", "--bind=vfio-pci 0000:00:03.0"}},
-		{"virtio", "virtio-pci", []string{"virtio2/net/ens3"}, "", syscall.EBUSY, []string{"driver virtio-pci as interface ens3"}},
-		{"uio", "uio_pci_generic", nil, "", nil, nil},
-		{"mlx", "mlx5_core", []string{"net/eth0"}, "", nil, nil},
-		{"vfio", "vfio-pci", []string{"iommu_group"}, "N", nil, nil},
-		{"no IOMMU", "vfio-pci", nil, "N", syscall.ENODEV, []string{"no IOMMU", "intel_iommu=on", "--bind=uio_pci_generic 0000:00:03.0"}},
-		{"unsafe", "vfio-pci", nil, "Y\n", nil, nil},
+		{name: "none", is: syscall.ENODEV, want: []string{"bound to no driver", "modprobe uio_pci_generic", "--bind=uio_pci_generic " + addr}},
+		{name: "none, IOMMU", group: true, is: syscall.ENODEV, want: []string{"bound to no driver", "modprobe vfio-pci", "--bind=vfio-pci " + addr}},
+		{name: "kernel", driver: "e1000e", group: true, files: []string{"net/eth7"}, is: syscall.EBUSY,
+			want: []string{"kernel's driver e1000e as interface eth7", "--bind=vfio-pci " + addr}},
+		{name: "virtio", driver: "virtio-pci", files: []string{"virtio2/net/ens3"}, is: syscall.EBUSY,
+			want: []string{"driver virtio-pci as interface ens3", "--bind=uio_pci_generic " + addr}},
+		{name: "uio", driver: "uio_pci_generic", files: []string{"uio/uio4/name"}, node: "uio4"},
+		{name: "uio, no access", driver: "uio_pci_generic", files: []string{"uio/uio4/name"}, is: syscall.ENOENT, want: []string{"no access to /dev/uio4", "as root"}},
+		{name: "mlx", driver: "mlx5_core", files: []string{"net/eth0"}},
+		{name: "vfio", driver: "vfio-pci", group: true, unsafe: "N", node: "vfio/7"},
+		{name: "vfio, no access", driver: "vfio-pci", group: true, is: syscall.ENOENT, want: []string{"no access to /dev/vfio/7", "chown "}},
+		{name: "vfio, other", driver: "vfio-pci", group: true, other: "e1000e", node: "vfio/7", is: syscall.EBUSY,
+			want: []string{"e1000e drives 0000:00:03.1 of the same IOMMU group 7", "--bind=vfio-pci 0000:00:03.1"}},
+		{name: "vfio, other of ours", driver: "vfio-pci", group: true, other: "vfio-pci", node: "vfio/7"},
+		{name: "no IOMMU", driver: "vfio-pci", unsafe: "N", is: syscall.ENODEV, want: []string{"no IOMMU", "intel_iommu=on", "--bind=uio_pci_generic " + addr}},
+		{name: "unsafe", driver: "vfio-pci", unsafe: "Y\n"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			sys := t.TempDir()
-			dir := filepath.Join(sys, "bus/pci/devices/0000:00:03.0")
-			write := func(path, content string) {
-				if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(content), 0o644)); err != nil {
+			sys, dev := t.TempDir(), t.TempDir()
+			must := func(err error) {
+				if err != nil {
 					t.Fatal(err)
 				}
 			}
-			write(filepath.Join(dir, "vendor"), "")
+			write := func(path, content string) {
+				must(errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(content), 0o644)))
+			}
+			device := func(addr, class, driver string) {
+				dir := filepath.Join(sys, "bus/pci/devices", addr)
+				write(filepath.Join(dir, "class"), class+"\n")
+				if driver != "" {
+					must(os.Symlink("../../drivers/"+driver, filepath.Join(dir, "driver")))
+				}
+				if c.group {
+					must(os.Symlink("../../../kernel/iommu_groups/7", filepath.Join(dir, "iommu_group")))
+					write(filepath.Join(sys, "kernel/iommu_groups/7/devices", addr), "")
+				}
+			}
+			device(addr, "0x020000", c.driver)
+			if c.group {
+				device("0000:00:02.0", "0x060400", "pcieport")
+				device("0000:00:03.1", "0x020000", c.other)
+			}
 			for _, f := range c.files {
-				write(filepath.Join(dir, f), "")
+				write(filepath.Join(sys, "bus/pci/devices", addr, f), "")
 			}
 			if c.unsafe != "" {
 				write(filepath.Join(sys, "module/vfio/parameters/enable_unsafe_noiommu_mode"), c.unsafe)
 			}
-			if c.driver != "" {
-				if err := os.Symlink("../../drivers/"+c.driver, filepath.Join(dir, "driver")); err != nil {
-					t.Fatal(err)
-				}
+			if c.node != "" {
+				write(filepath.Join(dev, c.node), "")
 			}
-			err := checkPCI(sys, "0000:00:03.0")
+			p, err := findPCI(sys, dev, addr)
+			must(err)
+			err = p.check()
 			if !errors.Is(err, c.is) {
 				t.Fatalf("%v, want %v", err, c.is)
 			}
@@ -57,9 +87,84 @@ func TestCheckPCI(t *testing.T) {
 					t.Errorf("%q does not say %q", err, w)
 				}
 			}
-			if err := checkPCI(sys, "0000:00:04.0"); !errors.Is(err, syscall.ENODEV) || !strings.Contains(err.Error(), "no such PCI device") {
+			if got := p.needsHugepages(); got != strings.HasPrefix(c.driver, "uio") {
+				t.Errorf("needs hugepages: %v", got)
+			}
+			if _, err := findPCI(sys, dev, "0000:00:04.0"); !errors.Is(err, syscall.ENODEV) || !strings.Contains(err.Error(), "no such PCI device") {
 				t.Errorf("a device that is not there: %v", err)
 			}
 		})
+	}
+}
+
+func TestCheckCPU(t *testing.T) {
+	if err := checkCPU(func(flag string) bool { return flag != "sse4_2" && flag != "popcnt" }); err == nil ||
+		!errors.Is(err, syscall.ENOTSUP) || !strings.Contains(err.Error(), "lacks sse4_2, popcnt, which") || !strings.Contains(err.Error(), "-cpu max") {
+		t.Errorf("%v", err)
+	}
+	if err := checkCPU(func(string) bool { return true }); err != nil {
+		t.Error(err)
+	}
+	for _, flag := range []string{"ssse3", "sse4_1", "sse4_2", "popcnt"} {
+		b, err := os.ReadFile("/proc/cpuinfo")
+		if err == nil && cpuHas(flag) != strings.Contains(string(b), " "+flag+" ") {
+			t.Errorf("%s: %v, not as in /proc/cpuinfo", flag, cpuHas(flag))
+		}
+	}
+}
+
+// TestCheckSockets tries places for vhost-user sockets.
+func TestCheckSockets(t *testing.T) {
+	dir := t.TempDir()
+	at := func(name string) string { return filepath.Join(dir, name) }
+	if err := os.WriteFile(at("file"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: at("busy"), Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	stale := func(name string) {
+		s, err := net.ListenUnix("unix", &net.UnixAddr{Name: at(name), Net: "unix"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.SetUnlinkOnClose(false)
+		s.Close()
+	}
+	stale("left")
+	stale("gone")
+	for _, c := range []struct {
+		name, args string
+		want       string // "": no error
+	}{
+		{"net_virtio_user0", "path=" + at("new") + ",server=1", ""},
+		{"net_virtio_user0", "path=" + at("none/new") + ",server=1", "mkdir -p " + at("none")},
+		{"net_virtio_user0", "path=" + at("file/new") + ",server=1", "not a directory"},
+		{"net_virtio_user0", "path=" + at("file") + ",server=1", "rm " + at("file")},
+		{"net_virtio_user0", "path=" + at("busy") + ",server=1", "fuser -k " + at("busy")},
+		{"net_vhost0", "iface=" + at("left"), ""},
+		{"net_vhost0", "iface=" + at("none/new"), "mkdir -p " + at("none")},
+		{"net_vhost0", "iface=" + at("none/new") + ",client=1", ""}, // it tries again
+		{"net_virtio_user0", "path=" + at("busy"), ""},
+		{"net_virtio_user0", "path=" + at("new"), "start the other end first"},
+		{"net_virtio_user0", "path=" + at("file"), "is no socket"},
+		{"net_virtio_user0", "queues=1", ""}, // the PMD says it
+		{"net_null0", "", ""},
+	} {
+		err := checkVdev(&device{bus: "vdev", name: c.name, args: c.args})
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s,%s: %v, want %q", c.name, c.args, err, c.want)
+		}
+	}
+	if _, err := os.Lstat(at("left")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the socket that was left: %v", err)
+	}
+	if !refuses(at("gone")) || refuses(at("busy")) || refuses(at("new")) {
+		t.Error("refuses")
+	}
+	if err := checkTap(at("nosuch")); err == nil || !strings.Contains(err.Error(), "modprobe tun") {
+		t.Errorf("no TAP devices: %v", err)
 	}
 }

@@ -2,6 +2,8 @@
 
 package dpdk
 
+import "fmt"
+
 // traits are what DPDK does not tell about a PMD.
 type traits struct {
 	copies   bool // a transmitted frame is copied or discarded in the burst, and its mbuf free again
@@ -17,6 +19,19 @@ var pmds = map[string]traits{
 	"net_null":        {copies: true, ringless: true, burst: 64},
 	"net_virtio_user": {anyMAC: true, burst: 64}, // it takes one only with mac= in vdev
 	"net_vhost":       {copies: true, ringless: true, anyMAC: true, burst: 32},
+}
+
+// moreQueues says how a device of a PMD gets n queue pairs.
+func moreQueues(driver string, n int) string {
+	switch driver {
+	case "net_af_packet":
+		return fmt.Sprintf("; add qpairs=%d to vdev", n)
+	case "net_virtio_user", "net_vhost":
+		return fmt.Sprintf("; add queues=%d to vdev, and at the other end", n)
+	case "net_virtio":
+		return fmt.Sprintf("; set queues, or give the card more: QEMU's -netdev …,queues=%d -device …,mq=on, libvirt's <driver queues='%d'/>", n, n)
+	}
+	return "; set queues to that"
 }
 
 func traitsOf(driver string) traits {

@@ -63,10 +63,8 @@ func Open(c Config) (pmd.Port, error) {
 	if d.bus == "pci" && strings.Count(d.name, ":") == 1 {
 		d.name = "0000:" + d.name
 	}
-	if d.bus == "pci" {
-		if err := checkPCI("/sys", d.name); err != nil {
-			return nil, &Error{Port: c.Name, Op: "the device cannot be used", Setting: c.deviceValue(), Err: err}
-		}
+	if err := c.check(&d); err != nil {
+		return nil, &Error{Port: c.Name, Op: "the device cannot be used", Setting: c.deviceValue(), Err: err}
 	}
 	env := &environment
 	env.mu.Lock()
@@ -93,6 +91,27 @@ func Open(c Config) (pmd.Port, error) {
 	}
 	env.open = append(env.open, d.name)
 	return p, nil
+}
+
+// check says what the machine lacks for the device, before anything is changed.
+func (c *Config) check(d *device) error {
+	if err := checkCPU(cpuHas); err != nil {
+		return err
+	}
+	if d.bus == "vdev" {
+		return checkVdev(d)
+	}
+	p, err := findPCI("/sys", "/dev", d.name)
+	if err != nil {
+		return err
+	}
+	if err := p.check(); err != nil {
+		return err
+	}
+	if huge, _, err := c.EAL.huge(); err == nil && !huge && p.needsHugepages() {
+		return fmt.Errorf("with %s DPDK needs hugepages, of which too few are free or which are off: %s: %w", p.driver, moreHugepages(c.EAL.memory()), syscall.ENOMEM)
+	}
+	return nil
 }
 
 // fail makes an *Error of what DPDK answered.
@@ -133,10 +152,7 @@ func (p *Port) open(socketsBefore []int) error {
 		p.sock, p.warnings = sock, unfinished(sock.ifname)
 	}
 	if most := int(min(ci.max_rx_queues, ci.max_tx_queues)); p.cfg.Queues > most {
-		op := fmt.Sprintf("the device has %d queue pairs", most)
-		if driver == "net_af_packet" {
-			op += fmt.Sprintf("; add qpairs=%d to vdev", p.cfg.Queues)
-		}
+		op := fmt.Sprintf("the device has %d queue pairs%s", most, moreQueues(driver, p.cfg.Queues))
 		return p.fail(op, fmt.Sprintf("queues = %d", p.cfg.Queues), syscall.EINVAL, nil)
 	}
 	mtu, err := p.mtu()

@@ -27,6 +27,7 @@ type Options struct {
 	Config  string       // path of the configuration, for `ctl info`
 	Version string       // for `ctl info`
 	Log     *slog.Logger // default: what the configuration says, on standard error
+	Force   bool         // ports may be on devices that carry the machine's default route
 }
 
 // Daemon is a running daemon.
@@ -137,6 +138,7 @@ func (d *Daemon) check() error {
 	if err != nil {
 		return err
 	}
+	m.Force = d.opts.Force
 	errs, warnings := conf.Check(d.conf, m, builtin.Checker)
 	for _, w := range warnings {
 		d.log.Warn(w.Message, "key", w.Key, "line", w.Line)
