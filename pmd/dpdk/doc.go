@@ -11,8 +11,8 @@
 //	net_virtio_user0,path=/run/vhost.sock  a vhost-user backend
 //	net_null0, net_ring0                 nothing at all; a loopback
 //
-// The driver binds no device: what is missing before a PCI device can be used is said, with the command, before EAL starts, and a card
-// that the kernel uses stays the kernel's.
+// The driver binds no device: what is missing before a device can be used is said, with the command, before EAL starts, and a card that the
+// kernel uses stays the kernel's. A vhost-user socket that a killed process has left is removed, if nobody listens on it.
 //
 // Devices are attached when their port opens and detached when it closes, so a process can open and close them at will. EAL is
 // started by the first Open and ended by Shutdown. It neither needs a hugetlbfs mount nor leaves files behind (--in-memory

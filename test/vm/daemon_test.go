@@ -10,6 +10,9 @@ import (
 	"github.com/fastpath-tcp/fastpath/cmd/fastpath/control"
 )
 
+// withProcess lets another process decide on congestion control.
+var withProcess = strings.NewReplacer(`placement = "builtin"`, `placement = "process"`)
+
 // config is the daemon's configuration with a number of queues.
 func config(device string, queues int, more string) string {
 	return fmt.Sprintf(`
@@ -29,7 +32,7 @@ memory = "64MiB"
 start_timeout = "80s"
 [modules.cong]
 use = "cdg"
-placement = "process"
+placement = "builtin"
 late = "2s"
 dead = "20s"
 restart_min = "50ms"
@@ -90,7 +93,7 @@ func (m *machine) module(name string) control.Module {
 	var r control.ModulesReply
 	m.ctl(&r, "modules")
 	for _, mod := range r.Modules {
-		if mod.Kind == "cong" && mod.Name == name && mod.Placement == "process" {
+		if mod.Kind == "cong" && mod.Name == name {
 			return mod
 		}
 	}
