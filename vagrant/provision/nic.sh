@@ -101,7 +101,7 @@ user_of() {
 give() {
 	local old pid
 	if [ ! -e "$STATE/nic/$1" ]; then
-		say "$1 was not taken, its driver is ${2:-$(driver_of "$1")}"
+		say "$1 was not taken by this script"
 		return
 	fi
 	pid=$(user_of "$1")
