@@ -83,10 +83,7 @@ func TestAccECNReceiver(t *testing.T) {
 		if cp == wire.CE {
 			ces++
 		}
-		opt := fmt.Sprintf("accecn %d %d", bytes[wire.ECT0], bytes[wire.CE])
-		if bytes[wire.ECT1] != 1 {
-			opt += fmt.Sprint(" ", bytes[wire.ECT1])
-		}
+		opt := fmt.Sprintf("accecn %d %d %d", bytes[wire.ECT0], bytes[wire.CE], bytes[wire.ECT1])
 		f.Expect(fmt.Sprintf("[noecn].%s 1:1(0) ack %d <%s>", aceFlags((5+ces)%8), at, opt))
 	}
 	for _, cp := range []int{wire.ECT0, wire.CE, wire.CE, wire.ECT0, wire.NotECT, wire.CE, wire.CE, wire.CE, wire.ECT1} {
@@ -100,6 +97,33 @@ func TestAccECNReceiver(t *testing.T) {
 	f.Send(fmt.Sprintf(".AE %d:%d(0) ack 11", at, at))
 	f.Write(1460) // no room for the option
 	f.Expect(fmt.Sprintf("[ect0]P.%s 11:1471(1460) ack %d <>", aceFlags((5+ces)%8), at))
+}
+
+// Where SACK blocks leave no room, the last of three makes some for the counters that have changed (RFC 9768, 3.2.3.3); two stay.
+func TestAccECNBesideSACK(t *testing.T) {
+	p := newPeer(t, tcp.Config{ECN: tcp.ECNAccurate})
+	l := p.Listen(1)
+	f := p.Flow(5000, 80)
+	f.Send("SAEW 0:0(0) win 10000 <mss 1460,sackOK>")
+	f.Expect("S.W 0:0(0) ack 1 <mss 1460,sackOK,accecn 1 0 1>")
+	f.Send(".W 1:1(0) ack 1 win 10000 <accecn 1 0 1>")
+	f.Accept(l)
+	for i, want := range []string{
+		"accecn 11 0 1,sack 11:21", "accecn 21 0 1,sack 31:41 11:21", "accecn 31 0 1,sack 51:61 31:41 11:21", "accecn 41 0 1,sack 71:81 51:61 31:41",
+	} {
+		f.Send(fmt.Sprintf("[ect0]P.AE %d:%d(10) ack 1", 11+20*i, 21+20*i))
+		f.Expect(".AE 1:1(0) ack 1 <" + want + ">")
+	}
+	// Beside timestamps even that would not be room enough: then the blocks stay.
+	f = p.Flow(5001, 80)
+	f.Send("SAEW 0:0(0) win 10000 <mss 1460,sackOK,ts 100 0>")
+	f.Expect("S.W 0:0(0) ack 1 <mss 1460,sackOK,ts * 100,accecn 1 0 1>")
+	f.Send(".W 1:1(0) ack 1 win 10000 <ts 100 0,accecn 1 0 1>")
+	f.Accept(l)
+	for i, want := range []string{"accecn 11 0 1,sack 11:21", "sack 31:41 11:21", "sack 51:61 31:41 11:21"} {
+		f.Send(fmt.Sprintf("[ect0]P.AE %d:%d(10) ack 1 <ts 100 0>", 11+20*i, 21+20*i))
+		f.Expect(".AE 1:1(0) ack 1 <ts * 100," + want + ">")
+	}
 }
 
 // Without options from the peer none are sent but the one in the SYN-ACK: they may not get through (RFC 9768, 3.2.3.2).
@@ -204,7 +228,7 @@ func TestAccECNClientHandshake(t *testing.T) {
 		f := p.Connect()
 		f.Expect("SAEW 0:0(0)")
 		f.Send("S.W 0:0(0) ack 1 <mss 1460,accecn 1 0 1>")
-		f.Expect(".W 1:1(0) ack 1 <accecn 1 0>")
+		f.Expect(".W 1:1(0) ack 1 <accecn 1 0 1>")
 		return f
 	}
 	f := open()
@@ -212,7 +236,7 @@ func TestAccECNClientHandshake(t *testing.T) {
 	f.Send("S.W 0:0(0) ack 1 <mss 1460>") // the ACK was lost
 	f.Expect(".W 1:1(0) ack 1")
 	f.Send("[ect0]P.AE 1:11(10) ack 1 <accecn 1 0>")
-	f.Expect(".AE 1:1(0) ack 11 <accecn 11 0>")
+	f.Expect(".AE 1:1(0) ack 11 <accecn 11 0 1>")
 	g := open()
 	g.Send("[ect0]P. 1:11(10) ack 1")
 	g.Expect(".AE 1:1(0) ack 11")
@@ -220,7 +244,7 @@ func TestAccECNClientHandshake(t *testing.T) {
 	g.Expect("[noecn]P.AE 1:11(10) ack 11")
 }
 
-// RFC 9768, 3.2.3.2.2 and 3.1.5: a SYN-ACK that is sent again has no option, and then no flags; the mode stays, and data is not marked.
+// RFC 9768, 3.2.3.2.2, 3.1.4.2 and 3.1.5: a SYN-ACK that is sent again has no option, and then no flags; the mode stays, and data is not marked.
 func TestAccECNSynAckAgain(t *testing.T) {
 	p := newPeer(t, tcp.Config{ECN: tcp.ECNAccurate})
 	l := p.Listen(1)
@@ -237,16 +261,16 @@ func TestAccECNSynAckAgain(t *testing.T) {
 	f.Expect("[noecn]P.AE 1:11(10) ack 1")
 }
 
-// RFC 9768, 3.1.4 and 3.1.5: a SYN without flags after one with them means that the path may not bear ECN; one for classic ECN cannot
+// RFC 9768, 3.1.4.2 and 3.1.5: a SYN without flags after one with them means that the path may not bear ECN; one for classic ECN cannot
 // come from the same client.
 func TestAccECNOtherSyn(t *testing.T) {
 	p := newPeer(t, tcp.Config{ECN: tcp.ECNAccurate})
 	l := p.Listen(1)
 	f := p.Flow(5000, 80)
-	f.Send("SAEW 0:0(0) <mss 1460>")
-	f.Expect("S.W 0:0(0) ack 1")
-	f.Send("S 0:0(0) <mss 1460>")
-	f.Expect("S.W 0:0(0) ack 1 <mss 1460>")
+	f.Send("[ect0]SAEW 0:0(0) <mss 1460>")
+	f.Expect("S.A 0:0(0) ack 1")
+	f.Send("[noecn]S 0:0(0) <mss 1460>")
+	f.Expect("S.W 0:0(0) ack 1 <mss 1460>") // what it had
 	f.Send(".W 1:1(0) ack 1")
 	f.Accept(l)
 	f.Write(10)

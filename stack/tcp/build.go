@@ -109,17 +109,22 @@ func (e *Engine) emit(c *Conn, sq uint32, flags uint16, off uint64, n uint32) bo
 	}
 	plain := len(opts)
 	acks := flags&wire.ACK != 0
+	var sack []byte
 	if acks && c.hasSACK() {
 		// The blocks must not make a segment longer than the path allows (RFC 9293, 3.7.1: options count against the data).
 		if acks = n+maxSACKLen <= c.mss; acks || n == 0 {
-			opts, acks = e.sackOptions(c, opts), true
+			var b [maxSACKLen]byte
+			sack, acks = e.sackOptions(c, b[:0]), true
 		}
 	}
 	tos := uint8(0)
+	if c.x != nil && c.x.ecn != nil {
+		flags, opts, sack, tos = c.ecnOutput(sq, flags, n, opts, sack)
+	}
+	if len(sack) > 0 {
+		opts = append(opts, sack...)
+	}
 	if c.x != nil {
-		if c.x.ecn != nil {
-			flags, opts, tos = c.ecnOutput(sq, flags, n, opts)
-		}
 		if u := c.x.timeout; u != nil && u.due {
 			opts = u.output(c, n, opts)
 		}

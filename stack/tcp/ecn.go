@@ -47,7 +47,7 @@ const aceStart = 5
 // (RFC 9768, tables 2 and 3).
 var synEcho = [4]uint16{wire.NotECT: 0b010, wire.ECT1: 0b011, wire.ECT0: 0b100, wire.CE: 0b110}
 
-// offered is what a SYN with these flags asks for (RFC 3168, 6.1.1; RFC 9768, 3.1.2: what is not known is AccECN).
+// offered is what a SYN with these flags asks for (RFC 3168, 6.1.1; RFC 9768, 3.1.3: what is not known is AccECN).
 func offered(flags uint16) uint8 {
 	switch flags & ace {
 	case 0:
@@ -165,14 +165,13 @@ func (e *Engine) gotSynAck(c *Conn, t *wire.TCP, o *wire.Options) {
 		x.mode = ecnClassic
 	default:
 		x.mode = ecnAccurate
-		// Our SYN was Not-ECT: if it came as something else, the path changes the field (RFC 9768, 3.2.2.3).
+		// Our SYN was Not-ECT: if it came as something else, the path changes the field (RFC 9768, 3.2.2.3). How the SYN-ACK was
+		// sent we do not know, so that nothing follows from how it came.
 		x.ect = f>>aceShift == synEcho[wire.NotECT] || f == wire.AE|wire.ECE
 		x.answer = uint8(synEcho[e.ipECN])
 		if e.ipECN == wire.CE {
-			x.rCE++
-			x.ect = false
+			x.rCE++ // RFC 9768, 3.2.2.2
 		}
-		x.ect = x.ect && e.ipECN == wire.NotECT
 	}
 	x.asked = ecnNone
 	x.options = o.Set&wire.OptAccECN != 0
@@ -360,9 +359,10 @@ func (e *Engine) accurateFeedback(c *Conn, t *wire.TCP, o *wire.Options, acked u
 	x.marked += bytes
 }
 
-// ecnOutput adds ECN's part to a segment with n bytes of payload: flags, an AccECN option, and the IP-ECN field. New data is ECT(0);
-// acknowledgements, retransmissions and probes are not (RFC 3168, 6.1.4 to 6.1.6).
-func (c *Conn) ecnOutput(sq uint32, flags uint16, n uint32, opts []byte) (uint16, []byte, uint8) {
+// ecnOutput adds ECN's part to a segment with n bytes of payload: flags, an AccECN option, which may take a block from the SACK option
+// that is to follow, and the IP-ECN field. New data is ECT(0); acknowledgements, retransmissions and probes are not (RFC 3168, 6.1.4 to
+// 6.1.6; Linux marks the acknowledgements of AccECN too, which is an experiment of RFC 8311).
+func (c *Conn) ecnOutput(sq uint32, flags uint16, n uint32, opts, sack []byte) (uint16, []byte, []byte, uint8) {
 	x := c.ecn()
 	fresh := n > 0 && seq.AfterEq(sq, c.sndNxt)
 	tos := uint8(wire.NotECT)
@@ -377,25 +377,60 @@ func (c *Conn) ecnOutput(sq uint32, flags uint16, n uint32, opts []byte) (uint16
 			flags |= wire.CWR
 			x.cwr = false
 		}
-		return flags, opts, tos
+		return flags, opts, sack, tos
 	}
 	v := uint16(aceStart+x.rCE) & 7
 	if x.answer != 0 && n == 0 {
 		v = uint16(x.answer)
 	}
 	x.answer, x.unsaid = 0, 0
-	if room := len(opts) - c.tsBytes() + int(n) + wire.MaxAccECN; x.options && len(opts)+wire.MaxAccECN <= wire.MaxTCPOpts && (n == 0 || room <= int(c.mss)) {
-		opts = wire.PutAccECN(opts, 0, x.fields(), &x.rBytes)
+	if x.options {
+		opts, sack = x.option(opts, sack, c.optionRoom(n, len(opts)+len(sack)))
 	}
-	return flags | v<<aceShift, opts, tos
+	return flags | v<<aceShift, opts, sack, tos
 }
 
-// fields is how many counters an AccECN option needs: the last one only if the peer uses ECT(1).
-func (x *ecnState) fields() int {
-	if x.rBytes[wire.ECT1] != 1 {
-		return 3
+// optionRoom is how many bytes of options a segment with n bytes of payload takes beside the size that it has already.
+func (c *Conn) optionRoom(n uint32, size int) int {
+	room := wire.MaxTCPOpts - size
+	if n > 0 {
+		room = min(room, int(c.mss)-int(n)-(size-c.tsBytes()))
 	}
-	return 2
+	return room
+}
+
+// option appends an AccECN option in at most room bytes: all counters if they fit, and at least those that have changed. For these the
+// last of three or more SACK blocks makes room, which the peer has been told before (RFC 9768, 3.2.3.3; as Linux does it).
+func (x *ecnState) option(opts, sack []byte, room int) (o, s []byte) {
+	need := x.changed()
+	const block = 8
+	if need > 0 && room < wire.AccECNLen(need) && room+block >= wire.AccECNLen(need) && len(sack) >= 4+3*block {
+		sack = sack[:len(sack)-block]
+		sack[3] -= block
+		room += block
+	}
+	for n := 3; n >= max(need, 1); n-- {
+		if wire.AccECNLen(n) <= room {
+			return wire.PutAccECN(opts, accECNOrder, n, &x.rBytes), sack
+		}
+	}
+	return opts, sack
+}
+
+// accECNOrder is the order of counters in our options: ECT(1), CE, ECT(0), as in Linux.
+const accECNOrder = 1
+
+// changed is how many counters an AccECN option needs to have all that have changed.
+func (x *ecnState) changed() int {
+	switch {
+	case x.rBytes[wire.ECT0] != 1:
+		return 3
+	case x.rBytes[wire.CE] != 0:
+		return 2
+	case x.rBytes[wire.ECT1] != 1:
+		return 1
+	}
+	return 0
 }
 
 // tsBytes is how long the timestamps in each segment are, which the MSS allows for.
@@ -423,7 +458,7 @@ func (c *Conn) marksReported(ack uint32) {
 	}
 }
 
-// enterCWR reduces the window for marks, at most once per window of data (RFC 3168, 6.1.2; RFC 9768, 3.2.2.5 leaves that to congestion
+// enterCWR reduces the window for marks, at most once per window of data (RFC 3168, 6.1.2; RFC 9768, 1 leaves that to congestion
 // control, and ours react to marks as to a loss).
 func (e *Engine) enterCWR(c *Conn, m *rtx.Command) {
 	e.Stats.EcnReductions++

@@ -189,15 +189,15 @@ func TestECNClient(t *testing.T) {
 		{tcp.ECNOff, "S", "S.E", ".", "[noecn]P."},
 		{tcp.ECNAccurate, "SAEW", "S.E", ".", "[ect0]P."},
 		{tcp.ECNAccurate, "SAEW", "S.", ".", "[noecn]P."},
-		{tcp.ECNAccurate, "SAEW", "S.AEW", ".", "[noecn]P."},         // broken (RFC 9768, table 2)
-		{tcp.ECNAccurate, "SAEW", "S.W", ".W", "[ect0]P.AE"},         // 010: AccECN; the ACK says Not-ECT, data 5
-		{tcp.ECNAccurate, "SAEW", "S.AE", ".W", "[ect0]P.AE"},        // 101, reserved: AccECN
-		{tcp.ECNAccurate, "SAEW", "S.EW", ".W", "[noecn]P.AE"},       // 011: our SYN came as ECT(1): the path mangles
-		{tcp.ECNAccurate, "SAEW", "S.A", ".W", "[noecn]P.AE"},        // 100: as ECT(0)
-		{tcp.ECNAccurate, "SAEW", "S.AW", ".W", "[noecn]P.AE"},       // 110: as CE
-		{tcp.ECNAccurate, "SAEW", "[ect1]S.W", ".EW", "[noecn]P.AE"}, // the SYN-ACK came as ECT(1)
-		{tcp.ECNAccurate, "SAEW", "[ect0]S.W", ".A", "[noecn]P.AE"},
-		{tcp.ECNAccurate, "SAEW", "[ce]S.W", ".AW", "[noecn]P.AW"}, // the counter begins at 6
+		{tcp.ECNAccurate, "SAEW", "S.AEW", ".", "[noecn]P."},        // broken (RFC 9768, table 2)
+		{tcp.ECNAccurate, "SAEW", "S.W", ".W", "[ect0]P.AE"},        // 010: AccECN; the ACK says Not-ECT, data 5
+		{tcp.ECNAccurate, "SAEW", "S.AE", ".W", "[ect0]P.AE"},       // 101, reserved: AccECN
+		{tcp.ECNAccurate, "SAEW", "S.EW", ".W", "[noecn]P.AE"},      // 011: our SYN came as ECT(1): the path mangles
+		{tcp.ECNAccurate, "SAEW", "S.A", ".W", "[noecn]P.AE"},       // 100: as ECT(0)
+		{tcp.ECNAccurate, "SAEW", "S.AW", ".W", "[noecn]P.AE"},      // 110: as CE
+		{tcp.ECNAccurate, "SAEW", "[ect1]S.W", ".EW", "[ect0]P.AE"}, // the SYN-ACK came as ECT(1), as which it may have been sent
+		{tcp.ECNAccurate, "SAEW", "[ect0]S.W", ".A", "[ect0]P.AE"},
+		{tcp.ECNAccurate, "SAEW", "[ce]S.W", ".AW", "[ect0]P.AW"}, // the counter begins at 6
 	} {
 		t.Run(fmt.Sprintf("mode %d, %s", tc.m, tc.synAck), func(t *testing.T) {
 			p := newPeer(t, tcp.Config{ECN: tc.m})

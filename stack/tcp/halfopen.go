@@ -161,7 +161,7 @@ func (e *Engine) synAck(k *Tuple, s *synInfo, iss, tsVal uint32, tries uint8, se
 		o.WScale = scaleFor(e.cfg.RecvBuffer)
 	}
 	flags := wire.SYN | wire.ACK
-	// An AccECN SYN-ACK that is lost may have been dropped for its option, then for its flags (RFC 9768, 3.2.3.2.2 and 3.1.5).
+	// An AccECN SYN-ACK that is lost may have been dropped for its option, then for its flags (RFC 9768, 3.2.3.2.2 and 3.1.4.2).
 	if s.ecn == ecnClassic || tries <= 1 {
 		flags |= synAckFlags(s.ecn, s.ipECN)
 	}
@@ -238,18 +238,16 @@ func (e *Engine) halfSegment(slot uint32, t *wire.TCP) {
 }
 
 // synAgain answers the same SYN again (RFC 9293, 3.8.1). If it no longer asks for ECN, the path may not bear it, and we mark nothing
-// (RFC 3168, 6.1.1; RFC 9768, 3.1.5); one that asks for the other variant is not from the same peer (RFC 9768, 3.1.4).
+// (RFC 3168, 6.1.1; RFC 9768, 3.1.5); one that asks for the other variant is not from the same peer (RFC 9768, 3.1.5).
 func (e *Engine) synAgain(slot uint32, t *wire.TCP) {
 	h := e.slots[slot].half
 	if h.peer.ecn == ecnAccurate {
-		switch offered(t.Flags) {
-		case ecnClassic:
+		if offered(t.Flags) == ecnClassic {
 			e.resetTuple(&h.tuple, h.iss+1, h.peer.irs+1)
 			e.dropHalf(slot)
 			return
-		case ecnAccurate:
-			h.peer.ipECN = e.ipECN
 		}
+		h.peer.ipECN = e.ipECN // of the latest SYN, whatever it asks for (RFC 9768, 3.1.5)
 	}
 	h.peer.noECT = h.peer.noECT || t.Flags&ace == 0
 	e.sendSynAck(slot)

@@ -57,7 +57,7 @@ func offerUserTimeout(o *wire.Options, adv time.Duration) {
 
 // output adds the option to a segment with n bytes of payload, if it has room there.
 func (u *userTimeout) output(c *Conn, n uint32, opts []byte) []byte {
-	if size := len(opts) + wire.UserTimeoutLen; size <= wire.MaxTCPOpts && (n == 0 || size-c.tsBytes()+int(n) <= int(c.mss)) {
+	if c.optionRoom(n, len(opts)) >= wire.UserTimeoutLen {
 		u.due = false
 		return wire.PutUserTimeout(opts, wire.UserTimeout(u.adv))
 	}

@@ -241,8 +241,8 @@ func PutSACK(b []byte, blocks []seq.Range) []byte {
 	return b
 }
 
-// MaxAccECN is the length of the longest AccECN option with its padding.
-const MaxAccECN = 12
+// AccECNLen is the length of an AccECN option with n counters and its padding.
+func AccECNLen(n int) int { return (2 + 3*n + 3) &^ 3 }
 
 // PutAccECN appends an AccECN option with the first n of the counters in order 0 (ECT(0), CE, ECT(1)) or 1 (ECT(1), CE, ECT(0)), and
 // NOPs behind it: 4, 8, 8 or 12 bytes.
@@ -269,9 +269,18 @@ func pad(b []byte) []byte {
 	return b
 }
 
-// PutOptions appends all that is in o.Set, in the shortest aligned form: at most 20 bytes for the options of a SYN without those of
-// Fast Open, AccECN and the user timeout. SACK blocks must fit beside the rest: 4, or 3 with timestamps (RFC 2018, 3). AccECN counters go in order 0, so
-// that ECNSet must begin with ECT(0), then CE.
+// putAccECNSet appends an AccECN option with the counters in o.ECNSet: in order 1, as Linux, or if that does not fit the set in order 0.
+func putAccECNSet(b []byte, o *Options) []byte {
+	order := uint8(1)
+	if o.ECNSet&(1<<ECT1) == 0 {
+		order = 0
+	}
+	return PutAccECN(b, order, bits.OnesCount8(o.ECNSet), &o.ECNBytes)
+}
+
+// PutOptions appends all that is in o.Set, in the order of Linux and in the shortest aligned form: at most 20 bytes for the options of a SYN without those of
+// Fast Open, AccECN and the user timeout. SACK blocks must fit beside the rest: 4, or 3 with timestamps (RFC 2018, 3).
+// ECNSet must be the first counters of one of the two orders.
 func PutOptions(b []byte, o *Options) []byte {
 	if o.Set&OptMSS != 0 {
 		b = PutMSS(b, o.MSS)
@@ -282,7 +291,11 @@ func PutOptions(b []byte, o *Options) []byte {
 		if o.Set&OptSACKPerm != 0 { // in place of the NOPs
 			b[start], b[start+1] = kindSACKPerm, 2
 		}
-	} else if o.Set&OptSACKPerm != 0 {
+	}
+	if o.Set&OptAccECN != 0 {
+		b = putAccECNSet(b, o)
+	}
+	if o.Set&(OptTS|OptSACKPerm) == OptSACKPerm {
 		b = PutSACKPerm(b)
 	}
 	if o.Set&OptWScale != 0 {
@@ -293,9 +306,6 @@ func PutOptions(b []byte, o *Options) []byte {
 	}
 	if o.Set&OptFastOpen != 0 {
 		b = PutFastOpen(b, o.Cookie[:o.NCookie])
-	}
-	if o.Set&OptAccECN != 0 {
-		b = PutAccECN(b, 0, bits.OnesCount8(o.ECNSet), &o.ECNBytes)
 	}
 	if o.Set&OptSACK != 0 {
 		b = PutSACK(b, o.Sack[:o.NSack])

@@ -35,7 +35,7 @@ func newSettings() *settings {
 var ignoredOptions = map[string]bool{
 	"init_scripts": true, "code_command": true, "code_format": true, "code_sockopt": true, "wire_client_dev": true, "wire_server_dev": true,
 	"debug": true, "verbose": true, "speed": true, "strict_segments": true, "send_omit_free": true, "tcp_ts_ecr_scaled": true, "so_flags": true,
-	"define": true,
+	"define": true, "mss": true,
 }
 
 // option takes one option. An error is a mistake of the user's, or an *lang.Error for what is not supported.

@@ -108,6 +108,7 @@ func (s *settings) defaults() {
 var fixed = map[string]string{
 	"tcp_dsack": "1", "tcp_fack": "0", "tcp_frto": "1 2", "tcp_reordering": "3", "tcp_early_retrans": "3 4", "tcp_recovery": "1",
 	"tcp_slow_start_after_idle": "0 1", "tcp_moderate_rcvbuf": "0 1", "tcp_fastopen": "0", "tcp_abort_on_overflow": "0", "tcp_thin_linear_timeouts": "0", "tcp_stdurg": "0", "tcp_rfc1337": "0 1", "tcp_autocorking": "0",
+	"tcp_ecn_option": "2", "tcp_ecn_fallback": "1",
 }
 
 // ignored are sysctls that change nothing that a script sees here.
@@ -115,7 +116,7 @@ var ignored = map[string]bool{
 	"tcp_no_metrics_save": true, "tcp_tso_win_divisor": true, "tcp_min_tso_segs": true, "tcp_pacing_ss_ratio": true, "tcp_pacing_ca_ratio": true,
 	"tcp_notsent_lowat": true, "tcp_mem": true, "optmem_max": true, "rmem_max": true, "wmem_max": true, "tcp_max_syn_backlog": true, "somaxconn": true,
 	"tcp_fastopen_key": true, "tcp_limit_output_bytes": true, "default_qdisc": true, "ip_local_port_range": true, "tcp_challenge_ack_limit": true,
-	"tcp_invalid_ratelimit": true, "enabled": true,
+	"tcp_invalid_ratelimit": true, "enabled": true, "tcp_ecn_option_beacon": true,
 }
 
 func (s *settings) sysctl(name, value string, started bool) error {

@@ -84,6 +84,8 @@ func Fields(i *tcp.Info) map[string]uint64 {
 	set("busy_time", uint64(i.Counts.Busy.Microseconds()))
 	set("snd_wnd", uint64(i.SndWnd))
 	set("rcv_wnd", uint64(i.RcvWnd))
+	set("delivered_ce", uint64(i.CEOut))
+	set("received_ce", uint64(i.CEIn))
 	return f
 }
 
