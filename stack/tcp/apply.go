@@ -235,7 +235,7 @@ func (e *Engine) recoveryFlags(c *Conn, m *rtx.Command) {
 		}
 	}
 	if c.out.prr.on {
-		c.out.prr.ack(m.NewlyAcked, m.NewlyLost == 0)
+		c.out.prr.acked(m.NewlyAcked, m.NewlyLost, c.sndUna)
 	}
 }
 
@@ -282,7 +282,7 @@ func (e *Engine) ackSample(c *Conn, m *rtx.Command, exit bool) {
 func (c *Conn) reduce(newly uint32) {
 	c.reduced()
 	if c.out != &nothing {
-		c.out.prr.enter(c.sndNxt - c.sndUna - c.out.log.sacked + newly)
+		c.out.prr.enter(c.sndNxt-c.sndUna-c.out.log.sacked+newly, c.sndUna)
 	}
 }
 

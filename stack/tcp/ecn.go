@@ -466,7 +466,7 @@ func (e *Engine) enterCWR(c *Conn, m *rtx.Command) {
 	c.cwr, c.cwrEnd = true, c.sndNxt
 	c.reduce(m.NewlyAcked)
 	if c.out.prr.on {
-		c.out.prr.ack(m.NewlyAcked, m.NewlyLost == 0)
+		c.out.prr.acked(m.NewlyAcked, m.NewlyLost, c.sndUna)
 	}
 }
 

@@ -6,6 +6,7 @@ import "github.com/fastpath-tcp/fastpath/cong"
 type prr struct {
 	delivered, out uint64
 	recoverFS      uint32
+	una            uint32 // SND.UNA at the last acknowledgement
 	newly          uint32 // delivered since the window was last computed
 	on             bool
 	safe           bool // all acknowledgements since then advanced SND.UNA and reported no loss
@@ -13,8 +14,16 @@ type prr struct {
 }
 
 // enter starts a reduction. recoverFS is what is outstanding, less what was SACKed before this batch.
-func (p *prr) enter(recoverFS uint32) {
-	*p = prr{on: true, recoverFS: max(recoverFS, 1)}
+func (p *prr) enter(recoverFS, una uint32) {
+	*p = prr{on: true, recoverFS: max(recoverFS, 1), una: una}
+}
+
+// acked records what a batch of acknowledgements has delivered and lost; SND.UNA is at una now. It is safe if that has moved, and nothing
+// further was lost (safeACK).
+func (p *prr) acked(newly, lost, una uint32) {
+	safe := una != p.una && lost == 0
+	p.una = una
+	p.ack(newly, safe)
 }
 
 // ack records a batch's deliveries; window is computed when the ssthresh of this batch is known.

@@ -78,6 +78,9 @@ func (e *Engine) inOrder(c *Conn, data []byte) {
 	c.rcvMSS = max(c.rcvMSS, uint32(n))
 	if c.ooo.Len() > 0 {
 		c.ackNow = true // a segment that fills a gap is acknowledged at once (RFC 5681, 4.2)
+		if r := c.ooo.First(); r.Start < c.rcvOff { // its end had come before (RFC 2883, 4.2)
+			c.dsackLo, c.dsackHi = c.rcvSeq(r.Start), c.rcvSeq(min(r.End, c.rcvOff))
+		}
 		c.ooo.Trim(c.rcvOff)
 		if r := c.ooo.First(); r.Len() > 0 && r.Start <= c.rcvOff {
 			c.rcvNxt += uint32(r.End - c.rcvOff)

@@ -129,10 +129,16 @@ func TestDSACK(t *testing.T) {
 	f.Expect(". 1:1(0) ack 301 <sack 401:501 401:501>")
 	f.Send("P. 421:441(20) ack 1")
 	f.Expect(". 1:1(0) ack 301 <sack 421:441 401:501>")
-	if s := p.Stats().TCP; s.DSACKsSent != 4 {
-		t.Errorf("%d D-SACKs, want 4", s.DSACKsSent)
+	f.Send("P. 301:451(150) ack 1") // 4.2: its end
+	f.Expect(". 1:1(0) ack 501 <sack 401:451>")
+	f.Send("P. 601:701(100) ack 1")
+	f.Expect(". 1:1(0) ack 501 <sack 601:701>")
+	f.Send("P. 501:601(100) ack 1") // nothing twice
+	f.Expect(". 1:1(0) ack 701 <>")
+	if s := p.Stats().TCP; s.DSACKsSent != 5 {
+		t.Errorf("%d D-SACKs, want 5", s.DSACKsSent)
 	}
-	f.WantRead(300)
+	f.WantRead(700)
 }
 
 // Without SACK there is no D-SACK either.
