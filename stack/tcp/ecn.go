@@ -361,7 +361,7 @@ func (e *Engine) accurateFeedback(c *Conn, t *wire.TCP, o *wire.Options, acked u
 
 // ecnOutput adds ECN's part to a segment with n bytes of payload: flags, an AccECN option, which may take a block from the SACK option
 // that is to follow, and the IP-ECN field. New data is ECT(0); acknowledgements, retransmissions and probes are not (RFC 3168, 6.1.4 to
-// 6.1.6; Linux marks the acknowledgements of AccECN too, which is an experiment of RFC 8311).
+// 6.1.6; Linux marks the acknowledgements of AccECN too, which is an experiment still).
 func (c *Conn) ecnOutput(sq uint32, flags uint16, n uint32, opts, sack []byte) (uint16, []byte, []byte, uint8) {
 	x := c.ecn()
 	fresh := n > 0 && seq.AfterEq(sq, c.sndNxt)

@@ -13,7 +13,7 @@ func TestPRRExample(t *testing.T) {
 	const ssthresh = 10 * mss
 	var p prr
 	// 22 outstanding, 3 SACKed of which 1 by this acknowledgement, 1 lost: RecoverFS is 22-3+1.
-	p.enter(20 * mss, 0)
+	p.enter(20*mss, 0)
 	inFlight := uint32(18 * mss)
 	sent := 0
 	for ack := range 19 {

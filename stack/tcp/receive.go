@@ -77,7 +77,7 @@ func (e *Engine) inOrder(c *Conn, data []byte) {
 	c.ackPend += uint32(n)
 	c.rcvMSS = max(c.rcvMSS, uint32(n))
 	if c.ooo.Len() > 0 {
-		c.ackNow = true // a segment that fills a gap is acknowledged at once (RFC 5681, 4.2)
+		c.ackNow = true                             // a segment that fills a gap is acknowledged at once (RFC 5681, 4.2)
 		if r := c.ooo.First(); r.Start < c.rcvOff { // its end had come before (RFC 2883, 4.2)
 			c.dsackLo, c.dsackHi = c.rcvSeq(r.Start), c.rcvSeq(min(r.End, c.rcvOff))
 		}

@@ -89,7 +89,7 @@ func TestSACKBlocks(t *testing.T) {
 	f.Expect(". 1:1(0) ack 501 <sack 1001:1101 801:901 601:701>")
 	f.WantRead(500)
 	f.Send("P. 501:1001(500) ack 1")
-	f.Expect(". 1:1(0) ack 1101 <>")
+	f.Expect(". 1:1(0) ack 1101 <sack 601:701>") // it had come before (RFC 2883, 4.2)
 	f.WantRead(600)
 }
 

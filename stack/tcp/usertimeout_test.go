@@ -120,8 +120,10 @@ func TestUserTimeoutOptionRoom(t *testing.T) {
 	advertise(f, 90*time.Second)
 	f.Send("P. 71:81(10) ack 1 <ts 100 0>")
 	f.Expect(". 1:1(0) ack 1 <ts * 100,sack 71:81 51:61 31:41>")
-	f.Send("P. 1:81(80) ack 1 <ts 100 0>")
-	f.Expect(". 1:1(0) ack 81 <ts * 100,uto 90>")
+	f.Send("P. 1:11(10) ack 1 <ts 100 0>")
+	f.Expect(". 1:1(0) ack 21 <ts * 100,sack 71:81 51:61 31:41>")
+	f.Send("P. 21:31(10) ack 1 <ts 100 0>")
+	f.Expect(". 1:1(0) ack 41 <ts * 100,uto 90,sack 71:81 51:61>")
 	p.Done()
 }
 
