@@ -21,7 +21,9 @@ func newBenchPace() *cobra.Command {
 		Short: "What pacing and the send path do, beside the figures of the founding documents",
 		Long: `Measure pacing and the send path. "precision" is the mean rate in virtual time while pieces leave late, with the jitter credit and
 without it. "realtime" is the same in real time, on a sink in memory and, where DPDK is built in, on net_null and net_ring, beside a loop
-that does nothing but pace: what both fall short of their rate is the machine's share.
+that does nothing but pace: what both fall short of their rate is the machine's share. "timer" is request/response with the pacing timer
+armed only when something waits for it, by the same with one armed after each send. "messages" are many flows that write little, with the
+default retransmit queue by the linear one.
 The exit code is 1 if a limit in virtual time is missed. Figures in real time depend on the machine, and fail nothing.`,
 		Args: cobra.NoArgs,
 	}
@@ -30,6 +32,7 @@ The exit code is 1 if a limit in virtual time is missed. Figures in real time de
 	fl.IntVar(&o.Runs, "runs", 5, "repetitions of each measurement in real time")
 	fl.DurationVar(&o.Time, "time", time.Second, "duration of each run in real time")
 	fl.IntVar(&o.Pieces, "pieces", 20_000, "pieces of each measurement in virtual time")
+	fl.IntSliceVar(&o.Flows, "flows", []int{500, 1000, 2000, 4000}, "numbers of flows with small messages, separated by commas")
 	fl.StringSliceVar(&o.Only, "only", nil, "proofs to run, separated by commas: "+strings.Join(bench.PaceProofs(), ", "))
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		switch {
@@ -39,6 +42,11 @@ The exit code is 1 if a limit in virtual time is missed. Figures in real time de
 			return fmt.Errorf("--time: %v is less than 10ms", o.Time)
 		case o.Pieces < 100:
 			return fmt.Errorf("--pieces: %d is less than 100", o.Pieces)
+		}
+		for _, n := range o.Flows {
+			if n < 1 || n > 20_000 {
+				return fmt.Errorf("--flows: %d is not within 1 … 20000", n)
+			}
 		}
 		for _, p := range o.Only {
 			if !slices.Contains(bench.PaceProofs(), p) {

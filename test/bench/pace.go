@@ -19,6 +19,7 @@ type PaceOptions struct {
 	Runs   int           // of each measurement in real time
 	Time   time.Duration // of each run in real time
 	Pieces int           // per measurement in virtual time
+	Flows  []int         // numbers of flows with small messages
 	Only   []string      // proofs to run; none: all
 	// Ports are further ports for the proof in real time, which take what they are given and lead nowhere.
 	Ports []SinkPort
@@ -39,6 +40,7 @@ var paceProofs = []struct {
 	{"precision", (*paceBench).precision},
 	{"realtime", (*paceBench).realTime},
 	{"timer", (*paceBench).timers},
+	{"messages", (*paceBench).messages},
 }
 
 // PaceProofs are the names that PaceOptions.Only may have.

@@ -45,7 +45,7 @@ func TestPrecision(t *testing.T) {
 
 // The benchmark's proofs run, and say what they are to say. How fast the machine is, is not tested.
 func TestPace(t *testing.T) {
-	r, err := Pace(context.Background(), PaceOptions{Runs: 1, Time: 20 * time.Millisecond, Pieces: 200, Only: []string{"precision", "realtime", "timer"}})
+	r, err := Pace(context.Background(), PaceOptions{Runs: 1, Time: 20 * time.Millisecond, Pieces: 200, Only: []string{"precision", "realtime", "timer", "messages"}, Flows: []int{50}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,7 +56,7 @@ func TestPace(t *testing.T) {
 			t.Errorf("%+v", row)
 		}
 	}
-	if n["precision"] != 9 || n["realtime"] != 4 || n["timer"] != 1 || !r.Met {
+	if n["precision"] != 9 || n["realtime"] != 4 || n["timer"] != 1 || n["messages"] != 4 || !r.Met {
 		t.Errorf("rows %v, met: %v", n, r.Met)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
