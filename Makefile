@@ -6,7 +6,7 @@ TAGS  = $$(pkg-config --exists libdpdk 2>/dev/null && echo '-tags=dpdk')
 BIN   = bin/fastpath
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build demo test test-script test-e2e test-virtio test-vm test-scale test-cong versus chaos test-race bench profile lint fuzz clean vagrant-program vagrant-test
+.PHONY: help deps build demo test test-script test-e2e test-virtio test-vm test-scale test-cong versus chaos test-race bench bench-pace profile lint fuzz clean vagrant-program vagrant-test
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -69,6 +69,9 @@ test-race: build ## unit tests under the race detector
 
 bench: build ## the speed floor; BENCH_FLAGS="--gvisor PATH" measures the baseline in the same run
 	$(BIN) bench all $(BENCH_FLAGS)
+
+bench-pace: build ## pacing and the send path, beside the founding documents' figures; BENCH_FLAGS="--only precision,fairness --json"
+	$(BIN) bench pace $(BENCH_FLAGS)
 
 profile: ## measure what the compiler optimises bin/fastpath by (profile-guided), from the work of the speed floor
 	$(GO) test -trimpath -run '^$$' -bench Floor -benchtime 10x -timeout 14m -cpuprofile $(CURDIR)/cmd/fastpath/default.pgo \
