@@ -27,7 +27,7 @@ func live(t *testing.T, s *congtest.Sim, name string, rate uint64, permille uint
 func TestShallowBuffers(t *testing.T) {
 	const rate, rtt = 12_500_000, 20 * time.Millisecond
 	for _, a := range algorithms {
-		for _, percent := range []uint64{5, 20, 100} {
+		for _, percent := range []uint64{5, 10, 20, 50, 100} {
 			m, _ := a.new(nil, 1)
 			s := congtest.NewSim(congtest.Path{Rate: rate, RTT: rtt, Buffer: rate / 50 * percent / 100}, m)
 			live(t, s, fmt.Sprintf("%s, %d %% of a BDP", a.name, percent), rate, 700)
@@ -42,6 +42,20 @@ func TestAggregatedAcks(t *testing.T) {
 		m, _ := a.new(nil, 1)
 		s := congtest.NewSim(congtest.Path{Rate: rate, RTT: rtt, Buffer: rate / 50, AckEvery: 5 * time.Millisecond}, m)
 		live(t, s, a.name, rate, 700)
+	}
+}
+
+// A policer of a tenth of the link's rate, with a bucket of 50 ms of it: what is sent above it is dropped, without a queue that would tell.
+// The longest bursts that any of them makes after idling on the bucket cost it some of its rate.
+func TestPolicers(t *testing.T) {
+	const rate, policed = 12_500_000, 1_250_000
+	for _, a := range algorithms {
+		m, _ := a.new(nil, 1)
+		s := congtest.NewSim(congtest.Path{Rate: rate, RTT: 40 * time.Millisecond, Buffer: rate / 25, PolicerRate: policed, PolicerSize: policed / 20}, m)
+		live(t, s, a.name, policed, 600)
+		if share := s.Stats.Lost * 1000 / s.Stats.Sent; share > 250 {
+			t.Errorf("%s: %d ‰ lost", a.name, share)
+		}
 	}
 }
 

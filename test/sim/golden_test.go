@@ -41,8 +41,13 @@ func golden(t *testing.T, name string, r *Result) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got = append(got, '\n')
-	file := filepath.Join("testdata", name+".golden.json")
+	goldenFile(t, name+".golden.json", append(got, '\n'))
+}
+
+// goldenFile compares with a committed file.
+func goldenFile(t *testing.T, name string, got []byte) {
+	t.Helper()
+	file := filepath.Join("testdata", name)
 	if *update {
 		if err := os.WriteFile(file, got, 0o644); err != nil {
 			t.Fatal(err)

@@ -165,8 +165,8 @@ func kernelHas(cc string) bool {
 	return err == nil && strings.Contains(" "+strings.TrimSpace(string(b))+" ", " "+cc+" ")
 }
 
-// TestVersusKernel prints a table of goodput and of what was sent again by either. On each path fastpath has at least two thirds of the
-// kernel's goodput, and sends at most twice the share again, or 2 % more; a short run without -full shows that both work.
+// TestVersusKernel prints a table of goodput and of what was sent again by either. On each path fastpath has at least half of the
+// kernel's goodput, and sends at most twice the share again, or 3 % more; a short run without -full shows that both work.
 func TestVersusKernel(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: network namespaces")
@@ -198,7 +198,7 @@ func TestVersusKernel(t *testing.T) {
 			t.Run(cc+"/"+p.name+"/kernel", func(t *testing.T) { k = byKernel(t, there, back, cc, d) })
 			t.Run(cc+"/"+p.name+"/fastpath", func(t *testing.T) { f = byFastpath(t, there, back, cc, d) })
 			fmt.Fprintf(w, "%s\t%s\t%.2f\t%.2f\t%.2f\t%.2f %%\t%.2f %%\n", p.name, cc, k.goodput, f.goodput, f.goodput/k.goodput, k.again, f.again)
-			if k.goodput == 0 || f.goodput == 0 || *full && (f.goodput < k.goodput*2/3 || f.again > 2*k.again && f.again > k.again+2) {
+			if k.goodput == 0 || f.goodput == 0 || *full && (f.goodput < k.goodput/2 || f.again > 2*k.again && f.again > k.again+3) {
 				t.Errorf("%s, %s: kernel %+v, fastpath %+v", p.name, cc, k, f)
 			}
 		}
