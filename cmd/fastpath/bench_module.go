@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -12,20 +13,28 @@ import (
 )
 
 func newBenchModule() *cobra.Command {
-	f := &benchFlags{size: 64 << 10}
-	kinds := ""
+	f := &benchFlags{size: 64 << 10, flows: 1}
+	kinds, flows, wait := "", "", ""
 	cmd := &cobra.Command{
 		Use:   bench.NameModule,
 		Short: "Bulk transfer with modules linked in and in processes of their own, in turn",
-		Args:  cobra.NoArgs,
+		Long: `Measure bulk transfers with all modules linked in, and with some in processes of their own, in turn: goodput and their ratio, processor
+time of all processes, events to the modules and what one costs their process, and how long answers take, from the turn of the worker that
+writes an event to the one that reads its answer.
+
+With --wait park the module processes share the processors, and sleep when there is nothing to do. With --wait spin they have the last
+processor for themselves, and everything else, in both runs of a pair, has the others.`,
+		Example: "  fastpath bench module --kinds rtx,pace,cong --flows 1,10,100,1000 --wait park,spin --json",
+		Args:    cobra.NoArgs,
 	}
 	fl := cmd.Flags()
 	fl.BoolVar(&f.json, "json", false, "print JSON")
 	fl.IntVar(&f.runs, "runs", 20, "pairs of runs")
 	fl.DurationVar(&f.time, "time", 2*time.Second, "duration of a run")
 	fl.Var(&f.size, "size", "bytes per write, such as 64KiB or 500")
-	fl.IntVar(&f.flows, "flows", 1, "connections at the same time")
-	fl.StringVar(&kinds, "kinds", "cong", "kinds whose modules run in processes, separated by commas")
+	fl.StringVar(&flows, "flows", "1", "connections at the same time; several numbers, separated by commas, are measured one after the other")
+	fl.StringVar(&kinds, "kinds", "cong", "kinds whose modules run in processes, separated by commas: each alone, then all of them")
+	fl.StringVar(&wait, "wait", "park", "how module processes wait: park, spin, or both, separated by a comma")
 	for k := range plugins.NumKinds {
 		def := [plugins.NumKinds]string{plugins.Rtx: "btree", plugins.Pace: "none", plugins.Cong: "reno"}[k]
 		fl.StringVar(&f.mods[k], k.String(), def, "built-in "+k.String()+" module")
@@ -34,15 +43,41 @@ func newBenchModule() *cobra.Command {
 		if err := f.check(bench.NameBulk); err != nil {
 			return err
 		}
-		var ks []plugins.Kind
+		o := bench.ModuleOptions{Options: f.options(bench.NameBulk), Pairs: f.runs}
+		var all []plugins.Kind
 		for _, s := range strings.Split(kinds, ",") {
 			k, err := plugins.ParseKind(strings.TrimSpace(s))
 			if err != nil {
 				return fmt.Errorf("--kinds: %w", err)
 			}
-			ks = append(ks, k)
+			all = append(all, k)
+			o.Kinds = append(o.Kinds, []plugins.Kind{k})
 		}
-		b, err := bench.Module(cmd.Context(), f.options(bench.NameBulk), ks, f.runs)
+		if len(all) > 1 {
+			o.Kinds = append(o.Kinds, all)
+		}
+		for _, s := range strings.Split(flows, ",") {
+			n, err := strconv.Atoi(strings.TrimSpace(s))
+			if err != nil || n < 1 {
+				return fmt.Errorf("--flows: %q is no number above 0", s)
+			}
+			o.Flows = append(o.Flows, n)
+		}
+		for _, s := range strings.Split(wait, ",") {
+			switch strings.TrimSpace(s) {
+			case "park":
+				o.Spin = append(o.Spin, false)
+			case "spin":
+				o.Spin = append(o.Spin, true)
+			default:
+				return fmt.Errorf("--wait: %q is neither park nor spin", s)
+			}
+		}
+		if p := newProgress(cmd.ErrOrStderr()); p != nil {
+			o.Log = p.line
+			defer p.done()
+		}
+		b, err := bench.Module(cmd.Context(), o)
 		if err != nil {
 			return err
 		}

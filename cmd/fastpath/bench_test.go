@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -55,11 +56,32 @@ func TestBenchCong(t *testing.T) {
 	}
 }
 
+// TestBenchModule: a module in a process of this binary, for each way to wait.
+func TestBenchModule(t *testing.T) {
+	wait := "park,spin"
+	if runtime.NumCPU() < 2 {
+		wait = "park"
+	}
+	code, out, errOut := fastpath("bench", "module", "--kinds", "cong", "--flows", "2", "--wait", wait, "--runs", "1", "--time", "50ms", "--json")
+	var r report.Module
+	if err := json.Unmarshal([]byte(out), &r); code != 0 || err != nil || len(r.Cells) != 1+strings.Count(wait, ",") {
+		t.Fatalf("exit code %d, %v, %q, %q", code, err, out, errOut)
+	}
+	for _, c := range r.Cells {
+		for _, m := range c.Metrics {
+			if m.Median <= 0 && m.Unit == "bit/s" || m.Median <= 0 && m.Unit == "s/GB" || m.Median <= 0 && m.Name == report.ModuleEvents {
+				t.Errorf("%v, %s: %+v", c.Kinds, c.Wait, m)
+			}
+		}
+	}
+}
+
 func TestBenchFlags(t *testing.T) {
 	for _, args := range [][]string{
 		{"bulk", "--runs", "0"}, {"bulk", "--size", "0"}, {"bulk", "--size", "x"}, {"bulk", "--time", "-1s"}, {"rr", "--flows", "0"}, {"cps", "--count", "0"},
 		{"idle", "--size", "1"}, {"cong", "--runs", "0"}, {"bulk", "--cong", "vegas", "--runs", "1"}, {"pace", "--runs", "0"}, {"pace", "--pieces", "1"},
 		{"pace", "--time", "1ms"}, {"pace", "--only", "speed"}, {"pace", "--flows", "0"}, {"all", "--gvisor", "nonexistent-baseline", "--runs", "1", "--time", "10ms", "--count", "5"},
+		{"module", "--kinds", "x"}, {"module", "--flows", "0"}, {"module", "--wait", "sleep"},
 	} {
 		if code, out, errOut := fastpath(append([]string{"bench"}, args...)...); code != 1 || out != "" || !strings.HasPrefix(errOut, "fastpath: ") {
 			t.Errorf("%v: exit code %d, %q, %q", args, code, out, errOut)

@@ -104,7 +104,8 @@ func (m *Manager) status(mod *module) Status {
 	if in.proc != nil {
 		s.PID, s.Path, s.SHA256, s.File = in.proc.child.Load().PID(), in.proc.path, in.proc.sha, !in.bin.own
 		for _, r := range in.remotes {
-			s.Stats.add(r.Stats())
+			stats := r.Stats()
+			s.Stats.Add(&stats)
 		}
 	}
 	return s

@@ -106,7 +106,7 @@ func testModule(mode string) {
 		fmt.Fprintln(os.Stderr, "library libfoo is missing")
 		os.Exit(3)
 	case "probe": // refuses its parameters, and says what it may not do
-		m.Cong = func(plugins.Params, uint64) (cong.Module, error) { return nil, errors.New(probe()) }
+		m.Cong = func(plugins.Params, uint64) (cong.Module, error) { return nil, errors.New(mayNot()) }
 		sdk.Serve(m)
 	case "leak": // takes memory with each event, until it has none
 		m.Cong = func(plugins.Params, uint64) (cong.Module, error) { return &leaker{}, nil }
@@ -133,8 +133,8 @@ func testModule(mode string) {
 	}
 }
 
-// probe says what this process may not do.
-func probe() string {
+// mayNot says what this process may not do.
+func mayNot() string {
 	_, inet := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)
 	nnp, _ := unix.PrctlRetInt(unix.PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0)
 	var files, data unix.Rlimit

@@ -40,6 +40,7 @@ type Remote[E, C any] struct {
 	credited plugins.Time // active time up to which it has had its credit
 
 	dropped, stale, wakes atomic.Uint64
+	probe                 latencyProbe
 }
 
 // Stats counts what became of the records of a module in a process.
@@ -49,14 +50,27 @@ type Stats struct {
 	Dropped  uint64 // events dropped because the ring was full
 	Stale    uint64 // commands for flows that are gone
 	Wakes    uint64 // times that the parked module had to be woken
+	Latency  Latency
 }
 
-func (s *Stats) add(o Stats) {
+// Sub takes the counts of an earlier look away.
+func (s *Stats) Sub(before *Stats) {
+	s.Events -= before.Events
+	s.Commands -= before.Commands
+	s.Dropped -= before.Dropped
+	s.Stale -= before.Stale
+	s.Wakes -= before.Wakes
+	s.Latency.Sub(&before.Latency)
+}
+
+// Add adds those of another module or worker.
+func (s *Stats) Add(o *Stats) {
 	s.Events += o.Events
 	s.Commands += o.Commands
 	s.Dropped += o.Dropped
 	s.Stale += o.Stale
 	s.Wakes += o.Wakes
+	s.Latency.add(&o.Latency)
 }
 
 func newRemote[E, C any](sch *schema[E, C], seg link.Segment[E, C], bell *ring.Bell, g Guard, lockstep bool, notify chan<- struct{}) (*Remote[E, C], error) {
@@ -86,9 +100,11 @@ func (r *Remote[E, C]) Fault() string {
 }
 
 // Stats returns the counters. Any goroutine may call it until the module is detached.
-func (r *Remote[E, C]) Stats() Stats {
-	return Stats{Events: r.host.EvTail.Pos(), Commands: r.host.CmdHead.Pos(),
+func (r *Remote[E, C]) Stats() (s Stats) {
+	s = Stats{Events: r.host.EvTail.Pos(), Commands: r.host.CmdHead.Pos(),
 		Dropped: r.dropped.Load(), Stale: r.stale.Load(), Wakes: r.wakes.Load()}
+	r.probe.read(&s.Latency)
+	return s
 }
 
 // Poll hands in to the module and returns up to len(out) of the commands that have arrived.
@@ -152,6 +168,7 @@ func (r *Remote[E, C]) admit(e *E) {
 			return
 		}
 		f.asOf = id
+		r.probe.asked(flow, id, r.now)
 		return
 	case givesUp:
 		if !r.push(e) {
@@ -172,6 +189,7 @@ func (r *Remote[E, C]) admit(e *E) {
 		return
 	}
 	f.asOf = id
+	r.probe.asked(flow, id, r.now)
 }
 
 func (r *Remote[E, C]) push(e *E) bool {
@@ -265,6 +283,7 @@ func (r *Remote[E, C]) accept(c *C) (bool, error) {
 	if err := r.schema.check(c); err != nil {
 		return false, err
 	}
+	r.probe.answered(flow, asOf, r.now)
 	return true, nil
 }
 
@@ -278,7 +297,9 @@ func (r *Remote[E, C]) judge(consumed uint64, deadline plugins.Time) {
 		return
 	}
 	outstanding := int(r.events.Next() - consumed)
-	r.settled = outstanding == 0 && r.commands.Len() == 0
+	if r.settled = outstanding == 0 && r.commands.Len() == 0; r.settled {
+		r.probe.on = false // what was not answered by now needed no answer
+	}
 	if r.lockstep {
 		return // its worker waited for it: it cannot be late
 	}

@@ -2,7 +2,15 @@ package bench
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/fastpath-tcp/fastpath/cmd/fastpath/report"
 	"github.com/fastpath-tcp/fastpath/plugins"
@@ -13,64 +21,197 @@ import (
 // NameModule is the benchmark of modules as processes.
 const NameModule = "module"
 
-// inProcess gives the sender's modules of the given kinds to processes of this program.
-func inProcess(ctx context.Context, o Options, kinds []plugins.Kind) func(a, b *stack.Stack) (func(), error) {
-	return func(a, _ *stack.Stack) (func(), error) {
-		c := host.Config{Engine: a}
-		for k := range plugins.NumKinds {
-			s := host.Spec{Kind: k, Name: o.Modules[k].Name}
-			for _, p := range kinds {
-				if p == k {
-					s.Placement = host.Process
-				}
-			}
-			c.Use = append(c.Use, host.Use{Spec: s, Fallback: s.Name})
-		}
-		m, err := host.New(c)
-		if err != nil {
-			return nil, err
-		}
-		if err := m.Start(ctx); err != nil {
-			return nil, err
-		}
-		return func() { _ = m.Close() }, nil
-	}
+// ModuleOptions say what of modules in processes is measured: each set of kinds with each number of flows and each way to wait.
+type ModuleOptions struct {
+	Options
+	Kinds [][]plugins.Kind
+	Flows []int
+	Spin  []bool // true: module processes have the last processor for themselves, and all the rest the others
+	Pairs int
+	Log   func(format string, args ...any) // told of progress; may be nil
 }
 
-// Module measures a bulk transfer with all modules linked in and with those of the given kinds in processes of their own, in turn, so
-// that both see the same machine. The program must be fastpath, whose `plugin` command serves a module.
-func Module(ctx context.Context, o Options, kinds []plugins.Kind, pairs int) (*report.Bench, error) {
+// Module measures bulk transfers with all modules linked in and with those of some kinds in processes of their own, in turn, so that both
+// see the same machine. The program must be fastpath, whose `plugin` command serves a module.
+func Module(ctx context.Context, o ModuleOptions) (*report.Module, error) {
 	o.setModules()
-	b := &report.Bench{Name: NameModule, Params: params(NameBulk, o), Machine: report.ThisMachine(measureGaps)}
-	names := ""
-	for _, k := range kinds {
-		names += k.String() + " "
+	r := &report.Module{Params: params(NameBulk, o.Options), Machine: report.ThisMachine(measureGaps)}
+	delete(r.Params, "flows")
+	r.Params["pairs"] = strconv.Itoa(o.Pairs)
+	for _, spin := range o.Spin {
+		for _, kinds := range o.Kinds {
+			for _, flows := range o.Flows {
+				c, err := o.cell(ctx, kinds, flows, spin)
+				if err != nil {
+					return nil, err
+				}
+				r.Cells = append(r.Cells, *c)
+			}
+		}
 	}
-	b.Params["process"] = names[:max(len(names)-1, 0)]
-	process := o
-	process.Attach = inProcess(ctx, o, kinds)
-	for range pairs {
+	r.Machine.GapsAfter = report.MeasureGaps(measureGaps)
+	return r, nil
+}
+
+// cell measures one way to place modules.
+func (o *ModuleOptions) cell(ctx context.Context, kinds []plugins.Kind, flows int, spin bool) (c *report.ModuleCell, err error) {
+	c = &report.ModuleCell{Flows: flows, Wait: "park"}
+	for _, k := range kinds {
+		c.Kinds = append(c.Kinds, k.String())
+	}
+	built := o.Options
+	built.Flows = flows
+	cpu := -1
+	if spin {
+		c.Wait = "spin"
+		var undo func() error
+		if cpu, undo, err = leaveLastCPU(); err != nil {
+			return nil, err
+		}
+		defer func() { err = errors.Join(err, undo()) }()
+		built.Procs = max(runtime.NumCPU()-1, 1)
+	}
+	for i := range o.Pairs {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		began := time.Now()
-		built, err := Bulk(o)
+		if o.Log != nil {
+			o.Log("%s, %d flows, %s: pair %d of %d", strings.Join(c.Kinds, "+"), flows, c.Wait, i+1, o.Pairs)
+		}
+		run, err := modulePair(ctx, built, kinds, cpu)
 		if err != nil {
 			return nil, err
 		}
-		apart, err := Bulk(process)
-		if err != nil {
-			return nil, err
-		}
-		b.Runs = append(b.Runs, report.Run{
-			DurationNS: int64(time.Since(began)), CPUNS: int64(built.CPU + apart.CPU),
-			Values: map[string]float64{
-				"builtin_bps": built.BitsPerSec, "process_bps": apart.BitsPerSec, "process_per_builtin_ratio": apart.BitsPerSec / built.BitsPerSec,
-				"process_allocs_per_1000_packets": apart.AllocsPerK,
-			},
-		})
+		c.Runs = append(c.Runs, run)
 	}
-	b.Machine.GapsAfter = report.MeasureGaps(measureGaps)
-	b.Summarize()
-	return b, nil
+	c.Summarize()
+	return c, nil
+}
+
+// modulePair measures one run with modules linked in, and one with those of kinds in processes, which have a processor for themselves
+// unless cpu is negative.
+func modulePair(ctx context.Context, o Options, kinds []plugins.Kind, cpu int) (run report.Run, err error) {
+	began := time.Now()
+	built, err := Bulk(o)
+	if err != nil {
+		return run, err
+	}
+	p := &processes{ctx: ctx, modules: o.Modules, kinds: kinds, cpu: cpu}
+	o.Attach, o.Look = p.attach, p.look
+	apart, err := Bulk(o)
+	if err != nil {
+		return run, err
+	}
+	l := p.stats.Latency
+	secs, gb := apart.Elapsed.Seconds(), float64(apart.Bytes)/1e9
+	run = report.Run{DurationNS: int64(time.Since(began)), CPUNS: int64(built.CPU + apart.CPU + p.used), Values: map[string]float64{
+		report.ModuleBuiltin: built.BitsPerSec, report.ModuleProcess: apart.BitsPerSec, report.ModuleRatio: apart.BitsPerSec / built.BitsPerSec,
+		report.ModuleBuiltinCPU: built.CPUPerGB, report.ModuleProcessCPU: (apart.CPU + p.used).Seconds() / gb,
+		report.ModuleEvents: float64(p.stats.Events) / secs, report.ModuleEvent: float64(p.used) / float64(max(p.stats.Events, 1)),
+		report.ModuleP50: float64(l.Quantile(0.5)), report.ModuleP99: float64(l.Quantile(0.99)), report.ModuleP999: float64(l.Quantile(0.999)),
+		report.ModuleWakes: float64(p.stats.Wakes) / secs, report.ModuleAllocs: apart.AllocsPerK,
+	}}
+	return run, nil
+}
+
+// processes are the sender's modules of some kinds, in processes of this program.
+type processes struct {
+	ctx     context.Context
+	modules [plugins.NumKinds]stack.ModuleConfig
+	kinds   []plugins.Kind
+	cpu     int
+	m       *host.Manager
+	stats   host.Stats    // of the measured time
+	used    time.Duration // of processor time, meanwhile
+}
+
+func (p *processes) attach(a, _ *stack.Stack) (func(), error) {
+	c := host.Config{Engine: a}
+	for k := range plugins.NumKinds {
+		s := host.Spec{Kind: k, Name: p.modules[k].Name}
+		u := host.Use{Fallback: s.Name}
+		for _, kind := range p.kinds {
+			if kind == k {
+				s.Placement = host.Process
+				if p.cpu >= 0 {
+					u.CPUs = []int{p.cpu}
+				}
+			}
+		}
+		u.Spec = s
+		c.Use = append(c.Use, u)
+	}
+	m, err := host.New(c)
+	if err != nil {
+		return nil, err
+	}
+	if err := m.Start(p.ctx); err != nil {
+		return nil, err
+	}
+	p.m = m
+	return func() { _ = m.Close() }, nil
+}
+
+// look takes what the processes have done and used at the start of the measured time from what they have at its end.
+func (p *processes) look(end bool) {
+	stats, used := host.Stats{}, time.Duration(0)
+	for _, s := range p.m.List() {
+		stats.Add(&s.Stats)
+		if s.PID != 0 {
+			used += processTime(s.PID)
+		}
+	}
+	if end {
+		stats.Sub(&p.stats)
+		p.stats, p.used = stats, used-p.used
+		return
+	}
+	p.stats, p.used = stats, used
+}
+
+// processTime is how long the threads of a process have run.
+func processTime(pid int) (sum time.Duration) {
+	files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
+	for _, f := range files {
+		sum += ranFor(f)
+	}
+	return sum
+}
+
+// leaveLastCPU keeps this process, and what it starts from now on, away from its last processor until undo.
+func leaveLastCPU() (cpu int, undo func() error, err error) {
+	var all unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &all); err != nil {
+		return 0, nil, err
+	}
+	if all.Count() < 2 {
+		return 0, nil, errors.New("bench: modules that spin need a processor of their own, and there is one only")
+	}
+	for i := range 1024 {
+		if all.IsSet(i) {
+			cpu = i
+		}
+	}
+	rest := all
+	rest.Clear(cpu)
+	undo = func() error { return setAffinity(&all) }
+	if err := setAffinity(&rest); err != nil {
+		return 0, nil, errors.Join(err, undo())
+	}
+	return cpu, undo, nil
+}
+
+// setAffinity is for all threads of this process; new ones inherit it.
+func setAffinity(set *unix.CPUSet) error {
+	threads, err := filepath.Glob("/proc/self/task/*")
+	for _, t := range threads {
+		tid, e := strconv.Atoi(filepath.Base(t))
+		if e == nil {
+			e = unix.SchedSetaffinity(tid, set)
+		}
+		if e != nil && !errors.Is(e, unix.ESRCH) { // it has ended meanwhile
+			err = errors.Join(err, e)
+		}
+	}
+	return err
 }

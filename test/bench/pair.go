@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
 	"runtime"
 	"time"
 
@@ -39,6 +40,8 @@ type Options struct {
 	Modules [plugins.NumKinds]stack.ModuleConfig // default: btree, none (the peer stacks do not pace either), reno
 	// Attach, if set, is called with both stacks before the work starts, to give them further modules.
 	Attach func(a, b *stack.Stack) (cleanup func(), err error)
+	// Look, if set, is called at the start and at the end of the measured time of Bulk.
+	Look func(end bool)
 }
 
 // link is the link between the stacks. One that delays frames has room for what is on its way.
@@ -160,6 +163,19 @@ func used() usage {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return usage{time.Duration(ru.Utime.Nano() + ru.Stime.Nano()), m.Mallocs, time.Now()}
+}
+
+// ranFor reads how long a thread has run.
+func ranFor(schedstat string) time.Duration {
+	b, err := os.ReadFile(schedstat)
+	if err != nil { // it has ended
+		return 0
+	}
+	var ns int64
+	if _, err := fmt.Sscan(string(b), &ns); err != nil {
+		return 0
+	}
+	return time.Duration(ns)
 }
 
 // procs is what GOMAXPROCS is set to; 0: left as it is. A spinning worker needs one processor for each polling goroutine, and one for the

@@ -53,6 +53,9 @@ func Bulk(o Options) (r BulkResult, err error) {
 			return r, err
 		}
 	}
+	if o.Look != nil {
+		o.Look(false)
+	}
 	u0 := used()
 	wrote := make(chan end, flows)
 	for _, c := range conns {
@@ -75,6 +78,9 @@ func Bulk(o Options) (r BulkResult, err error) {
 		return r, err
 	}
 	u1 := used()
+	if o.Look != nil {
+		o.Look(true)
+	}
 	r.Elapsed, r.CPU = u1.at.Sub(u0.at), u1.cpu-u0.cpu
 	r.BitsPerSec = float64(r.Bytes) * 8 / r.Elapsed.Seconds()
 	r.CPUPerGB = r.CPU.Seconds() / (float64(r.Bytes) / 1e9)

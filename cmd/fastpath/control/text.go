@@ -267,7 +267,8 @@ func WriteModulesVerbose(w io.Writer, r *ModulesReply) error {
 			fmt.Fprintf(w, "  last trouble: %s\n", m.LastError)
 		}
 		if m.Placement == "process" {
-			fmt.Fprintf(w, "  events %d, commands %d, refused %d, resumes %d\n", m.Events, m.Commands, m.BadCommands, m.Resumes)
+			fmt.Fprintf(w, "  events %d, commands %d, refused %d, resumes %d; answers after %v (p50), %v (p99)\n", m.Events, m.Commands, m.BadCommands,
+				m.Resumes, time.Duration(m.AnswerP50NS), time.Duration(m.AnswerP99NS))
 		}
 		if len(m.Params) > 0 {
 			fmt.Fprintln(w, "  parameters (fastpath ctl set "+m.Kind+" "+m.Name+" NAME=VALUE):")

@@ -57,10 +57,12 @@ type Module struct {
 	Path            string   `json:"path"`   // of its binary; empty for the daemon's own
 	SHA256          string   `json:"sha256"` // of its binary; empty for builtin
 	Fallback        string   `json:"fallback"`
-	LateCount       uint64   `json:"late_count"`         // times that its flows went to the fallback because it was late
-	Events          uint64   `json:"events"`             // records to it
-	Commands        uint64   `json:"commands"`           // records from it that were accepted
-	BadCommands     uint64   `json:"bad_commands"`       // records from it that were refused
+	LateCount       uint64   `json:"late_count"`    // times that its flows went to the fallback because it was late
+	Events          uint64   `json:"events"`        // records to it
+	Commands        uint64   `json:"commands"`      // records from it that were accepted
+	BadCommands     uint64   `json:"bad_commands"`  // records from it that were refused
+	AnswerP50NS     int64    `json:"answer_p50_ns"` // of a process: from an event to its answer, in whole turns of the worker; 0: builtin, or none yet
+	AnswerP99NS     int64    `json:"answer_p99_ns"`
 	Resumes         uint64   `json:"resumes"`            // flows handed to it while alive
 	NextRestartInNS int64    `json:"next_restart_in_ns"` // with state dead
 	LastError       string   `json:"last_error"`

@@ -233,7 +233,7 @@ func (d *Daemon) module(s *host.Status, fallback string) control.Module {
 		Kind: s.Kind.String(), Name: s.Name, Version: s.Version, Placement: s.Placement.String(), State: moduleState(s), PID: s.PID,
 		Flows: max(s.Flows, 0), Restarts: s.Restarts, SHA256: s.SHA256, Fallback: fallback, LateCount: d.names.lates(s.Kind, s.Name),
 		Events: s.Stats.Events, Commands: s.Stats.Commands, BadCommands: s.Stats.Stale, LastError: s.Trouble, Params: []control.Param{},
-		Resumes: s.Resumes, NextRestartInNS: int64(s.RestartIn), For: []string{},
+		AnswerP50NS: int64(s.Stats.Latency.Quantile(0.5)), AnswerP99NS: int64(s.Stats.Latency.Quantile(0.99)), Resumes: s.Resumes, NextRestartInNS: int64(s.RestartIn), For: []string{},
 	}
 	for _, sel := range s.For {
 		m.For = append(m.For, sel.String())

@@ -218,6 +218,10 @@ func TestText(t *testing.T) {
 	if err := congs().WriteText(&b); err != nil {
 		t.Fatal(err)
 	}
+	b.WriteByte('\n')
+	if err := module().WriteText(&b); err != nil {
+		t.Fatal(err)
+	}
 	golden(t, "text.txt", b.Bytes())
 }
 
@@ -308,4 +312,19 @@ func TestThisMachine(t *testing.T) {
 	if cpuModel("/nonexistent") != "unknown" {
 		t.Error("cpuModel of a missing file")
 	}
+}
+
+func module() *Module {
+	m := &Module{Params: map[string]string{"rtx": "btree", "pace": "none", "cong": "reno", "size": "65536B", "time": "2s", "pairs": "2"}, Machine: bench().Machine}
+	for _, kinds := range [][]string{{"cong"}, {"rtx", "pace", "cong"}} {
+		c := ModuleCell{Kinds: kinds, Flows: 10, Wait: "park"}
+		for i := range 2 {
+			x := float64(i)
+			c.Runs = append(c.Runs, Run{Values: map[string]float64{ModuleBuiltin: 30e9 + x*1e9, ModuleProcess: 28e9, ModuleRatio: 28 / (30 + x), ModuleBuiltinCPU: 0.31,
+				ModuleProcessCPU: 0.40, ModuleEvents: 123_456, ModuleEvent: 321.5, ModuleP50: 262_143, ModuleP99: 1_835_007, ModuleP999: 3e6, ModuleWakes: 20, ModuleAllocs: 0}})
+		}
+		c.Summarize()
+		m.Cells = append(m.Cells, c)
+	}
+	return m
 }
