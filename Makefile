@@ -6,7 +6,7 @@ TAGS  = $$(pkg-config --exists libdpdk 2>/dev/null && echo '-tags=dpdk')
 BIN   = bin/fastpath
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build demo test test-script test-e2e test-virtio test-vm test-scale test-cong versus chaos test-race bench bench-pace profile lint fuzz clean vagrant-program vagrant-test
+.PHONY: help deps build demo test test-script test-e2e test-virtio test-vm test-swaps test-scale test-cong versus chaos test-race bench bench-pace profile lint fuzz clean vagrant-program vagrant-test
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -56,6 +56,9 @@ test-cong: ## congestion control against published and closed-form values, the l
 
 versus: ## fastpath and the kernel's TCP, cubic and bbr, over the same emulated path: goodput, what is sent again (needs root)
 	$(GO) test -timeout 14m -v ./test/versus -full
+
+test-swaps: build ## 1000 swaps between module processes under transfers to the kernel: silence that they add, what is sent again (needs root)
+	$(GO) test -timeout 14m -v -run TestSilenceOfSwaps ./test/e2e -swaps 1000
 
 test-scale: ## 100 000 connections, opened, idle and closed
 	$(GO) test -timeout 14m -v -run TestScale ./test/attack -full

@@ -6,6 +6,7 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -100,7 +101,7 @@ func TestScenarios(t *testing.T) {
 			})
 		}
 	}
-	for _, name := range []string{"swap", "kinds"} {
+	for _, name := range []string{"swap", "kinds", "backandforth"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := run(t, load(t, name), Options{})
@@ -157,6 +158,67 @@ func TestSwap(t *testing.T) {
 		if after-before < 400e3 {
 			t.Errorf("%s: only %d bytes in the second after it", e.Message, after-before)
 		}
+	}
+}
+
+// TestBackAndForth: two congestion controls take turns on live flows: the link stays used, each shows what it is, BBR by its rate and CDG by
+// a shorter queue, nothing times out, and the plot marks each change.
+func TestBackAndForth(t *testing.T) {
+	r := run(t, load(t, "backandforth"), Options{})
+	if len(r.Report.Events) != 4 {
+		t.Fatalf("events: %+v", r.Report.Events)
+	}
+	for _, e := range r.Report.Events {
+		if !strings.HasSuffix(e.Message, "2 flows") {
+			t.Errorf("%s", e.Message)
+		}
+	}
+	// The last 3 s of each phase of 4 s.
+	var rate, srtt [5]float64
+	for phase := range rate {
+		from, to := int64(phase*4+1)*1e9, int64(phase*4+4)*1e9
+		first, last, n := map[int]int64{}, map[int]int64{}, 0
+		for _, p := range r.Points {
+			if p.TimeNS < from || p.TimeNS > to {
+				continue
+			}
+			if _, ok := first[p.Flow]; !ok {
+				first[p.Flow] = p.DeliveredBytes
+			}
+			last[p.Flow] = p.DeliveredBytes
+			srtt[phase] += float64(p.SRTTNS)
+			n++
+		}
+		for f := range last {
+			rate[phase] += float64(last[f]-first[f]) * 8 / 3e6
+		}
+		srtt[phase] /= float64(n) * 1e6
+		t.Logf("phase %d: %.1f Mbit/s, round-trip time %.1f ms", phase, rate[phase], srtt[phase])
+		if rate[phase] < 40 {
+			t.Errorf("phase %d: only %.1f of 50 Mbit/s", phase, rate[phase])
+		}
+	}
+	for _, p := range []int{1, 3} {
+		if srtt[p] > 0.75*srtt[p-1] || srtt[p] > 0.75*srtt[p+1] {
+			t.Errorf("CDG's round-trip time of %.1f ms in phase %d is not below BBR's", srtt[p], p)
+		}
+	}
+	for i := range r.Report.Flows {
+		if f := &r.Report.Flows[i]; f.Cong != "bbr" || f.Timeouts != 0 {
+			t.Errorf("flow %d: %+v", i, f)
+		}
+	}
+	lines := func() int {
+		var svg bytes.Buffer
+		if err := WritePlot(&svg, r); err != nil {
+			t.Fatal(err)
+		}
+		return strings.Count(svg.String(), "<path")
+	}
+	marked := lines()
+	r.Report.Events = nil
+	if n := marked - lines(); n != 4*5 {
+		t.Errorf("%d marks in five panels", n)
 	}
 }
 
