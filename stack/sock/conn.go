@@ -9,7 +9,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/fastpath-tcp/fastpath/plugins"
 	"github.com/fastpath-tcp/fastpath/stack"
 	"github.com/fastpath-tcp/fastpath/stack/tcp"
 )
@@ -76,10 +75,10 @@ func (c *Conn) Read(p []byte) (int, error) {
 	for armed := false; ; {
 		n, err := c.tryRead(p)
 		if err != tcp.ErrWouldBlock {
-			c.looked(armed, &c.c.Rd)
+			looked(armed, &c.c.Rd)
 			return n, c.readError(err)
 		}
-		armed = c.await(armed, &c.c.Rd, &c.c.RdDeadline, &c.postedRd)
+		armed = await(c.c, armed, &c.c.Rd, &c.c.RdDeadline, &c.postedRd)
 	}
 }
 
@@ -100,27 +99,6 @@ func (c *Conn) open(op string) error {
 		return c.opError(op, net.ErrClosed)
 	}
 	return nil
-}
-
-// await waits after a look that found nothing. The first call only arms w and returns true, then one looks once more.
-func (c *Conn) await(armed bool, w *tcp.Waiter, deadline *atomic.Int64, posted *int64) bool {
-	if !armed {
-		w.Arm()
-		return true
-	}
-	if d := deadline.Load(); d != *posted { // the worker does not know it yet
-		*posted = d
-		c.c.DeadlineChanged()
-	}
-	w.Wait()
-	return false
-}
-
-// looked ends the looks, one of which has found something.
-func (c *Conn) looked(armed bool, w *tcp.Waiter) {
-	if armed {
-		w.Disarm()
-	}
 }
 
 // readError makes the engine's error of a read one of package net's.
@@ -149,9 +127,9 @@ func (c *Conn) write(p []byte) (int, error) {
 		}
 		switch {
 		case err == tcp.ErrWouldBlock:
-			armed = c.await(armed, &c.c.Wr, &c.c.WrDeadline, &c.postedWr)
+			armed = await(c.c, armed, &c.c.Wr, &c.c.WrDeadline, &c.postedWr)
 		case err != nil || done == len(p):
-			c.looked(armed, &c.c.Wr)
+			looked(armed, &c.c.Wr)
 			return done, c.writeError(err)
 		}
 	}
@@ -170,10 +148,7 @@ func (c *Conn) usable(deadline *atomic.Int64) error {
 	if c.flags.has(closed) {
 		return net.ErrClosed
 	}
-	if d := tcp.Deadline(deadline); d != plugins.Never && d <= c.st.Clock().Now() {
-		return os.ErrDeadlineExceeded
-	}
-	return nil
+	return overdue(c.st.Clock(), deadline)
 }
 
 // SetDeadline sets both deadlines. The zero time means none; calls that wait take it up.
@@ -198,12 +173,7 @@ func (c *Conn) setDeadline(d *atomic.Int64, w *tcp.Waiter, t time.Time) error {
 	if c.flags.has(closed) {
 		return c.setError(net.ErrClosed)
 	}
-	at := int64(0)
-	if !t.IsZero() {
-		at = int64(stack.At(c.st.Clock(), t))
-	}
-	d.Store(at)
-	w.Wake()
+	moveDeadline(c.st.Clock(), d, w, t)
 	return nil
 }
 

@@ -10,7 +10,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/fastpath-tcp/fastpath/plugins"
 	"github.com/fastpath-tcp/fastpath/stack"
 	"github.com/fastpath-tcp/fastpath/stack/tcp"
 	"github.com/fastpath-tcp/fastpath/stack/udp"
@@ -191,31 +190,15 @@ func (c *UDPConn) read(p []byte, call string) (n int, from netip.AddrPort, err e
 			n, _, from, err = c.ep.TryRead(p)
 		}
 		if err != udp.ErrWouldBlock {
-			if armed {
-				c.ep.Rd.Disarm()
-			}
+			looked(armed, &c.ep.Rd)
 			break
 		}
-		armed = c.await(armed, &c.ep.Rd, &c.ep.RdDeadline, &c.postedRd)
+		armed = await(c.ep, armed, &c.ep.Rd, &c.ep.RdDeadline, &c.postedRd)
 	}
 	if err != nil {
 		err = c.opError("read", call, c.RemoteAddr(), err)
 	}
 	return n, from, err
-}
-
-// await arms w the first time, so that the caller looks once more, and waits the second time. It returns whether w is armed.
-func (c *UDPConn) await(armed bool, w *tcp.Waiter, deadline *atomic.Int64, posted *int64) bool {
-	if !armed {
-		w.Arm()
-		return true
-	}
-	if d := deadline.Load(); d != *posted {
-		*posted = d
-		c.ep.DeadlineChanged()
-	}
-	w.Wait()
-	return false
 }
 
 // Write sends a datagram to the peer of a connected socket.
@@ -256,19 +239,7 @@ var errMissingAddress error = &net.AddrError{Err: "missing address"}
 func (c *UDPConn) write(p []byte, to netip.AddrPort, call string) (int, error) {
 	c.wmu.Lock()
 	defer c.wmu.Unlock()
-	var err error
-	for armed := false; ; {
-		if err = c.usable(&c.ep.WrDeadline); err == nil {
-			err = c.ep.TryWrite(p, to)
-		}
-		if err != udp.ErrWouldBlock {
-			if armed {
-				c.ep.Wr.Disarm()
-			}
-			break
-		}
-		armed = c.await(armed, &c.ep.Wr, &c.ep.WrDeadline, &c.postedWr)
-	}
+	err := c.writing(func() error { return c.ep.TryWrite(p, to) })
 	if err != nil {
 		a := udpAddr(to)
 		if a == nil {
@@ -283,21 +254,24 @@ func (c *UDPConn) write(p []byte, to netip.AddrPort, call string) (int, error) {
 func (c *UDPConn) Flush() error {
 	c.wmu.Lock()
 	defer c.wmu.Unlock()
+	if err := c.writing(c.ep.Sent); err != nil {
+		return c.opError("write", "", c.RemoteAddr(), err)
+	}
+	return nil
+}
+
+// writing looks by try until there is something else to say than to wait, or the deadline has passed. The caller holds wmu.
+func (c *UDPConn) writing(try func() error) error {
 	for armed := false; ; {
 		err := c.usable(&c.ep.WrDeadline)
 		if err == nil {
-			err = c.ep.Sent()
+			err = try()
 		}
 		if err != udp.ErrWouldBlock {
-			if armed {
-				c.ep.Wr.Disarm()
-			}
-			if err != nil {
-				err = c.opError("write", "", c.RemoteAddr(), err)
-			}
+			looked(armed, &c.ep.Wr)
 			return err
 		}
-		armed = c.await(armed, &c.ep.Wr, &c.ep.WrDeadline, &c.postedWr)
+		armed = await(c.ep, armed, &c.ep.Wr, &c.ep.WrDeadline, &c.postedWr)
 	}
 }
 
@@ -306,10 +280,7 @@ func (c *UDPConn) usable(deadline *atomic.Int64) error {
 	if c.closed.Load() {
 		return net.ErrClosed
 	}
-	if d := deadline.Load(); d != 0 && plugins.Time(d) <= c.clock.Now() {
-		return os.ErrDeadlineExceeded
-	}
-	return nil
+	return overdue(c.clock, deadline)
 }
 
 // SetDeadline sets both deadlines. The zero time means none; calls that wait take it up.
@@ -334,12 +305,7 @@ func (c *UDPConn) setDeadline(d *atomic.Int64, w *tcp.Waiter, t time.Time) error
 	if err := c.option(); err != nil {
 		return err
 	}
-	at := int64(0)
-	if !t.IsZero() {
-		at = int64(stack.At(c.clock, t))
-	}
-	d.Store(at)
-	w.Wake()
+	moveDeadline(c.clock, d, w, t)
 	return nil
 }
 

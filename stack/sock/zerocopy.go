@@ -60,10 +60,10 @@ func (c *Conn) takeLocked(limit int) (Buffer, error) {
 	for armed := false; ; {
 		b, err := c.tryTake(limit)
 		if err != tcp.ErrWouldBlock {
-			c.looked(armed, &c.c.Rd)
+			looked(armed, &c.c.Rd)
 			return b, c.readError(err)
 		}
-		armed = c.await(armed, &c.c.Rd, &c.c.RdDeadline, &c.postedRd)
+		armed = await(c.c, armed, &c.c.Rd, &c.c.RdDeadline, &c.postedRd)
 	}
 }
 
@@ -113,10 +113,10 @@ func (c *Conn) Reserve(n int) ([]byte, error) {
 			p, chunk, err = c.c.TryReserve(max(n, 1))
 		}
 		if err == tcp.ErrWouldBlock {
-			armed = c.await(armed, &c.c.Wr, &c.c.WrDeadline, &c.postedWr)
+			armed = await(c.c, armed, &c.c.Wr, &c.c.WrDeadline, &c.postedWr)
 			continue
 		}
-		c.looked(armed, &c.c.Wr)
+		looked(armed, &c.c.Wr)
 		if err == nil {
 			c.hold(chunk, len(p))
 			c.reserved.Store(holdsRoom)

@@ -14,13 +14,24 @@ var callers map[string]func(*runner, args) (prepared, error)
 
 func init() {
 	callers = map[string]func(*runner, args) (prepared, error){
-		"socket": (*runner).socket, "bind": (*runner).bind, "listen": (*runner).listen, "accept": (*runner).accept,
-		"accept4": (*runner).accept, "connect": (*runner).connect, "read": (*runner).read, "recv": (*runner).read, "recvfrom": (*runner).read,
-		"write": (*runner).write, "send": (*runner).write, "sendto": (*runner).write, "readv": (*runner).vector, "writev": (*runner).vector,
-		"recvmsg": (*runner).vector, "sendmsg": (*runner).vector, "shutdown": (*runner).shutdown, "close": (*runner).close,
-		"setsockopt": (*runner).setsockopt, "getsockopt": (*runner).getsockopt, "fcntl": (*runner).fcntl, "ioctl": (*runner).ioctl,
+		"socket": (*runner).socket, "bind": onFD((*runner).bind), "listen": onFD((*runner).listen), "accept": onFD((*runner).accept),
+		"accept4": onFD((*runner).accept), "connect": onFD((*runner).connect), "read": onFD((*runner).read), "recv": onFD((*runner).read), "recvfrom": onFD((*runner).read),
+		"write": onFD((*runner).write), "send": onFD((*runner).write), "sendto": onFD((*runner).write), "readv": onFD((*runner).vector), "writev": onFD((*runner).vector),
+		"recvmsg": onFD((*runner).vector), "sendmsg": onFD((*runner).vector), "shutdown": onFD((*runner).shutdown), "close": onFD((*runner).close),
+		"setsockopt": onFD((*runner).setsockopt), "getsockopt": onFD((*runner).getsockopt), "fcntl": onFD((*runner).fcntl), "ioctl": onFD((*runner).ioctl),
 		"poll": (*runner).poll, "epoll_create": (*runner).epollCreate, "epoll_create1": (*runner).epollCreate,
-		"epoll_ctl": (*runner).epollCtl, "epoll_wait": (*runner).epollWait,
+		"epoll_ctl": onFD((*runner).epollCtl), "epoll_wait": onFD((*runner).epollWait),
+	}
+}
+
+// onFD makes a caller of one for calls whose first argument is a descriptor.
+func onFD(f func(r *runner, fd int, a args) (prepared, error)) func(*runner, args) (prepared, error) {
+	return func(r *runner, a args) (prepared, error) {
+		fd, err := a.fd(0)
+		if err != nil {
+			return prepared{}, err
+		}
+		return f(r, fd, a)
 	}
 }
 
@@ -45,20 +56,12 @@ func (r *runner) socket(a args) (p prepared, err error) {
 	return prepared{call: r.w.Socket(domain, v[0], v[1])}, nil
 }
 
-func (r *runner) bind(a args) (p prepared, err error) {
-	fd, err := a.fd(0)
-	if err != nil {
-		return p, err
-	}
+func (r *runner) bind(fd int, a args) (p prepared, err error) {
 	addr, err := a.addr(1, netip.AddrPortFrom(r.set.local, r.set.bindPort))
 	return prepared{call: r.w.Bind(fd, addr)}, err
 }
 
-func (r *runner) listen(a args) (p prepared, err error) {
-	fd, err := a.fd(0)
-	if err != nil {
-		return p, err
-	}
+func (r *runner) listen(fd int, a args) (p prepared, err error) {
 	n, err := a.num(1)
 	return prepared{call: r.w.Listen(fd, n), then: func(int) error {
 		r.listening = r.w.Bound(fd).Port()
@@ -66,16 +69,10 @@ func (r *runner) listen(a args) (p prepared, err error) {
 	}}, err
 }
 
-func (r *runner) accept(a args) (p prepared, err error) {
-	fd, err := a.fd(0)
+func (r *runner) accept(fd int, a args) (p prepared, err error) {
+	flags, err := a.optional(3)
 	if err != nil {
 		return p, err
-	}
-	flags := 0
-	if len(a.list) > 3 {
-		if flags, err = a.num(3); err != nil {
-			return p, err
-		}
 	}
 	return prepared{call: r.w.Accept(fd, flags, nil), then: func(fd int) error {
 		r.flowOf[fd] = r.flowOfConn(r.w.Conn(fd))
@@ -93,11 +90,7 @@ func (r *runner) flowOfConn(c *tcp.Conn) *flow {
 	return nil
 }
 
-func (r *runner) connect(a args) (p prepared, err error) {
-	fd, err := a.fd(0)
-	if err != nil {
-		return p, err
-	}
+func (r *runner) connect(fd int, a args) (p prepared, err error) {
 	addr, err := a.addr(1, netip.AddrPortFrom(r.set.remote, r.set.connectPort))
 	if err != nil {
 		return p, err
@@ -119,20 +112,14 @@ func (r *runner) connect(a args) (p prepared, err error) {
 }
 
 // read is read, recv or recvfrom.
-func (r *runner) read(a args) (p prepared, err error) {
-	fd, err := a.fd(0)
-	if err != nil {
-		return p, err
-	}
+func (r *runner) read(fd int, a args) (p prepared, err error) {
 	n, err := a.num(2)
 	if err != nil {
 		return p, err
 	}
-	flags := 0
-	if len(a.list) > 3 {
-		if flags, err = a.num(3); err != nil {
-			return p, err
-		}
+	flags, err := a.optional(3)
+	if err != nil {
+		return p, err
 	}
 	if n < 0 || n > maxBytes {
 		return p, &lang.Error{Line: a.line, Text: "bad length"}
@@ -143,20 +130,14 @@ func (r *runner) read(a args) (p prepared, err error) {
 }
 
 // write is write, send or sendto.
-func (r *runner) write(a args) (p prepared, err error) {
-	fd, err := a.fd(0)
-	if err != nil {
-		return p, err
-	}
+func (r *runner) write(fd int, a args) (p prepared, err error) {
 	n, err := a.num(2)
 	if err != nil {
 		return p, err
 	}
-	flags := 0
-	if len(a.list) > 3 {
-		if flags, err = a.num(3); err != nil {
-			return p, err
-		}
+	flags, err := a.optional(3)
+	if err != nil {
+		return p, err
 	}
 	b, err := a.out(1, n, fd, r.w.Wrote(fd))
 	if err != nil {
@@ -166,11 +147,7 @@ func (r *runner) write(a args) (p prepared, err error) {
 }
 
 // vector is readv, writev, recvmsg or sendmsg.
-func (r *runner) vector(a args) (p prepared, err error) {
-	fd, err := a.fd(0)
-	if err != nil {
-		return p, err
-	}
+func (r *runner) vector(fd int, a args) (p prepared, err error) {
 	list, flags := a.at(1), 0
 	name := r.event.Call.Name
 	out := name == "writev" || name == "sendmsg"
@@ -211,25 +188,16 @@ func (r *runner) vector(a args) (p prepared, err error) {
 	return prepared{call: r.w.Read(fd, bufs, flags), then: func(k int) error { return a.checkRead(-1, b[:k], off) }}, nil
 }
 
-func (r *runner) shutdown(a args) (p prepared, err error) {
-	fd, err := a.fd(0)
-	if err != nil {
-		return p, err
-	}
+func (r *runner) shutdown(fd int, a args) (p prepared, err error) {
 	how, err := a.num(1)
 	return prepared{call: r.w.Shutdown(fd, how)}, err
 }
 
-func (r *runner) close(a args) (p prepared, err error) {
-	fd, err := a.fd(0)
-	return prepared{call: r.w.CloseFD(fd)}, err
+func (r *runner) close(fd int, _ args) (prepared, error) {
+	return prepared{call: r.w.CloseFD(fd)}, nil
 }
 
-func (r *runner) setsockopt(a args) (p prepared, err error) {
-	fd, err := a.fd(0)
-	if err != nil {
-		return p, err
-	}
+func (r *runner) setsockopt(fd int, a args) (p prepared, err error) {
 	v, err := a.nums(1, 2)
 	if err != nil {
 		return p, err
@@ -259,11 +227,7 @@ func (r *runner) setsockopt(a args) (p prepared, err error) {
 	return prepared{call: r.w.SetOption(fd, level, name, n)}, nil
 }
 
-func (r *runner) getsockopt(a args) (p prepared, err error) {
-	fd, err := a.fd(0)
-	if err != nil {
-		return p, err
-	}
+func (r *runner) getsockopt(fd int, a args) (p prepared, err error) {
 	v, err := a.nums(1, 2)
 	if err != nil {
 		return p, err
@@ -305,29 +269,19 @@ func (r *runner) optionValue(e *lang.Expr) (int, error) {
 	return number(e)
 }
 
-func (r *runner) fcntl(a args) (p prepared, err error) {
-	fd, err := a.fd(0)
-	if err != nil {
-		return p, err
-	}
+func (r *runner) fcntl(fd int, a args) (p prepared, err error) {
 	cmd, err := a.num(1)
 	if err != nil {
 		return p, err
 	}
-	arg := 0
-	if len(a.list) > 2 {
-		if arg, err = a.num(2); err != nil {
-			return p, err
-		}
+	arg, err := a.optional(2)
+	if err != nil {
+		return p, err
 	}
 	return prepared{call: r.w.Fcntl(fd, cmd, arg)}, nil
 }
 
-func (r *runner) ioctl(a args) (p prepared, err error) {
-	fd, err := a.fd(0)
-	if err != nil {
-		return p, err
-	}
+func (r *runner) ioctl(fd int, a args) (p prepared, err error) {
 	req, err := a.num(1)
 	if err != nil {
 		return p, err
@@ -391,11 +345,7 @@ func (r *runner) epollCreate(args) (prepared, error) {
 	return prepared{call: r.w.EpollCreate()}, nil
 }
 
-func (r *runner) epollCtl(a args) (p prepared, err error) {
-	ep, err := a.fd(0)
-	if err != nil {
-		return p, err
-	}
+func (r *runner) epollCtl(ep int, a args) (p prepared, err error) {
 	op, err := a.num(1)
 	if err != nil {
 		return p, err
@@ -415,11 +365,7 @@ func (r *runner) epollCtl(a args) (p prepared, err error) {
 	return prepared{call: r.w.EpollCtl(ep, op, fd, ev)}, nil
 }
 
-func (r *runner) epollWait(a args) (p prepared, err error) {
-	ep, err := a.fd(0)
-	if err != nil {
-		return p, err
-	}
+func (r *runner) epollWait(ep int, a args) (p prepared, err error) {
 	v, err := a.nums(2, 3)
 	if err != nil {
 		return p, err

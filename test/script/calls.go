@@ -176,6 +176,14 @@ func (a args) num(i int) (int, error) {
 	return number(&a.list[i])
 }
 
+// optional is the number at i, 0 if there is none.
+func (a args) optional(i int) (int, error) {
+	if i >= len(a.list) {
+		return 0, nil
+	}
+	return a.num(i)
+}
+
 // nums are the numbers at several places.
 func (a args) nums(at ...int) ([]int, error) {
 	out := make([]int, len(at))
