@@ -22,6 +22,12 @@ func (f *Fifo) Len() int { return int(f.tail - f.head) }
 // Room is the number of frames that fit.
 func (f *Fifo) Room() int { return len(f.ring) - f.Len() }
 
+// Pushed is the number of frames that were ever put in, modulo 2^32.
+func (f *Fifo) Pushed() uint32 { return f.tail }
+
+// Taken is the number of frames that have left, modulo 2^32.
+func (f *Fifo) Taken() uint32 { return f.head }
+
 // Push appends b and reports whether there was room.
 func (f *Fifo) Push(b *Buf) bool {
 	if f.tail-f.head == uint32(len(f.ring)) {

@@ -51,6 +51,23 @@ type Parker interface {
 	Unpark()
 }
 
+// A Completer is a Queue that keeps the frames it has taken until they are sent. One without it, or whose port has Copies, completes a
+// frame when Poll takes it.
+type Completer interface {
+	Queue
+	// Uncompleted is the number of frames that Poll has taken and that are not known to be sent. Frames complete in the order in which
+	// Poll took them. Only the owner calls it.
+	Uncompleted() int
+}
+
+// Uncompleted is q's, if it is a Completer; else 0.
+func Uncompleted(q Queue) int {
+	if c, ok := q.(Completer); ok {
+		return c.Uncompleted()
+	}
+	return 0
+}
+
 // An Adviser is a Port that knows more about its state than the numbers say.
 type Adviser interface {
 	// Warnings lists what the port's user should know when it opens, one line each.

@@ -213,6 +213,9 @@ func (s *Stack) makeWorkers(seed uint64) error {
 		}
 		w.anyPool = s.port.Info().Caps&pmd.AnyPool != 0
 		w.prompt = s.port.Info().Caps&pmd.Prompt != 0 && w.queue != nil
+		if s.port.Info().Caps&pmd.Copies == 0 {
+			w.keeper, _ = w.queue.(pmd.Completer)
+		}
 		w.fifo = pmd.NewFifo(fifoDepth)
 		w.out = make([]chain, len(s.cfg.Workers))
 		w.filter.Use(s.cfg.Filter)

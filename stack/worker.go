@@ -32,8 +32,9 @@ type Worker struct {
 	owner   *Worker   // the worker that owns the queue; w itself if it has one
 	pool    *pmd.Pool
 	fifo    *pmd.Fifo
-	anyPool bool // the port takes frames of any pool
-	prompt  bool // the port may be polled again to transmit
+	anyPool bool          // the port takes frames of any pool
+	prompt  bool          // the port may be polled again to transmit
+	keeper  pmd.Completer // the queue, if the port keeps frames until they are sent
 	rx      [burst]*pmd.Buf
 	clock   Clock
 	now     plugins.Time
@@ -126,6 +127,7 @@ func (w *Worker) turn() bool {
 		tx := w.fifo.Front(burst)
 		ntx, nrx = w.queue.Poll(tx, w.rx[:])
 		w.fifo.Drop(ntx)
+		w.complete()
 	}
 	w.now = w.clock.Now()
 	w.turns.start(w.now, w.stack.realTime)
@@ -163,10 +165,18 @@ func (w *Worker) turn() bool {
 		n, _ := w.queue.Poll(w.fifo.Front(burst), nil)
 		w.fifo.Drop(n)
 		ntx += n
+		w.complete()
 	}
 	busy := nrx > 0 || ntx > 0 || moved || w.fifo.Len() > 0 || w.engine.Busy() || w.udp.Busy()
 	w.turns.end(busy, w.clock, w.stack.realTime)
 	return busy
+}
+
+// complete tells the engine how much of what the port has taken it has not sent.
+func (w *Worker) complete() {
+	if w.keeper != nil {
+		w.engine.Kept(w.keeper.Uncompleted())
+	}
 }
 
 // idle reports whether no stage of this turn has anything to do.

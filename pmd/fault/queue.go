@@ -76,6 +76,9 @@ func (q *queue) TxRoom() int {
 	return room
 }
 
+// Uncompleted implements pmd.Completer.
+func (q *queue) Uncompleted() int { return pmd.Uncompleted(q.Queue) }
+
 // pollSpoilt takes no more frames than the port below surely takes: what is refused must be unharmed.
 func (q *queue) pollSpoilt(tx, rx []*pmd.Buf) (ntx, nrx int) {
 	room := q.Queue.TxRoom()

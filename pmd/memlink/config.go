@@ -92,6 +92,11 @@ type Path struct {
 	Delay, Jitter time.Duration
 	KeepOrder     bool
 
+	// Hold makes the sending port keep its frames, as a NIC does that tells late what it has sent: each until Hold after the bottleneck
+	// has served it. HoldEach makes it tell together, when so much time has passed since the last time, what it has sent meanwhile
+	// (interrupt coalescing). Such a port has no pmd.Copies, and its ring has room for what it does not keep.
+	Hold, HoldEach time.Duration
+
 	Loss      Loss
 	Duplicate PPB
 
@@ -134,8 +139,11 @@ const (
 
 // timed reports whether the path needs a clock.
 func (p *Path) timed() bool {
-	return p.Rate != 0 || p.Delay != 0 || p.Jitter != 0 || p.Reorder != 0
+	return p.Rate != 0 || p.Delay != 0 || p.Jitter != 0 || p.Reorder != 0 || p.holds()
 }
+
+// holds reports whether the sending port keeps its frames.
+func (p *Path) holds() bool { return p.Hold != 0 || p.HoldEach != 0 }
 
 // impaired reports whether frames cannot go straight through.
 func (p *Path) impaired() bool {
@@ -209,7 +217,7 @@ func (c *Config) validate() error {
 }
 
 func (p *Path) validate(name string, clock bool, e *errs) {
-	e.check(clock || !p.timed(), "Now: a clock is needed for the rate, delay, jitter or reordering of %s", name)
+	e.check(clock || !p.timed(), "Now: a clock is needed for the rate, delay, jitter, reordering or hold of %s", name)
 	e.check(p.Rate <= 1e15, "%s.Rate: %d is more than 10^15 bits per second", name, p.Rate)
 	e.check(p.Overhead >= 0 && p.Overhead <= 1<<16, "%s.Overhead: %d", name, p.Overhead)
 	for _, f := range []struct {
@@ -220,6 +228,8 @@ func (p *Path) validate(name string, clock bool, e *errs) {
 		e.check(f.v == 0 || p.Rate != 0, "%s.%s: without Rate nothing queues", name, f.name)
 	}
 	e.check(p.Delay >= 0 && p.Delay <= time.Hour, "%s.Delay: %v is not in 0 … 1h", name, p.Delay)
+	e.check(p.Hold >= 0 && p.Hold <= time.Second, "%s.Hold: %v is not in 0 … 1s", name, p.Hold)
+	e.check(p.HoldEach >= 0 && p.HoldEach <= time.Second, "%s.HoldEach: %v is not in 0 … 1s", name, p.HoldEach)
 	e.check(p.Jitter >= 0 && p.Jitter <= p.Delay, "%s.Jitter: %v is not in 0 … Delay (%v)", name, p.Jitter, p.Delay)
 	e.check(p.ReorderDelay >= 0 && p.ReorderDelay <= time.Hour, "%s.ReorderDelay: %v is not in 0 … 1h", name, p.ReorderDelay)
 	e.check(p.Reorder == 0 || p.ReorderDelay > 0, "%s.ReorderDelay: needed with Reorder", name)

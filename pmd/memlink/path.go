@@ -84,6 +84,9 @@ func (p *path) send(q *queue, tx []*pmd.Buf, now plugins.Time) {
 		if p.loss.lost(p.draw) {
 			p.n.Lost++
 			p.drop(q, b)
+			if q.port.holds {
+				q.kept.push(max(now, p.net.busy), &p.cfg)
+			}
 			continue
 		}
 		var twin *pmd.Buf
@@ -91,6 +94,9 @@ func (p *path) send(q *queue, tx []*pmd.Buf, now plugins.Time) {
 			twin = p.twin(q, b)
 		}
 		p.admit(q, b, now)
+		if q.port.holds {
+			q.kept.push(max(now, p.net.busy), &p.cfg)
+		}
 		if twin != nil {
 			p.admit(q, twin, now)
 		}

@@ -32,6 +32,7 @@ type Port struct {
 	queues []*queue
 	out    *path // nil if clean
 	in     *path
+	holds  bool // keeps frames until the path has served them
 }
 
 // New makes a link and returns its ends. Errors name the fields at fault.
@@ -90,7 +91,7 @@ func (l *link) connect(from, to *Port, cfg *Path, direction uint64) {
 			p.tap = func(frame []byte) { tap(fromA, frame) }
 		}
 		p.extra, p.extraMost = l.cfg.Extra, l.cfg.ExtraMost
-		from.out, to.in = p, p
+		from.out, to.in, from.holds = p, p, cfg.holds()
 		for i := range from.queues {
 			from.queues[i].outPath, to.queues[i].inPath = p, p
 		}
@@ -117,6 +118,9 @@ func (p *Port) Info() pmd.Info {
 	i := pmd.Info{
 		Driver: "memlink", Name: p.end.Name, MAC: slices.Clone(p.end.MAC), MTU: c.MTU,
 		Caps: pmd.Copies | pmd.Prompt, Virtual: c.Virtual,
+	}
+	if p.holds {
+		i.Caps &^= pmd.Copies
 	}
 	if c.RSSKey != nil {
 		i.Caps |= pmd.RSSHash
@@ -163,12 +167,12 @@ func (p *Port) Counters() (c Counters) {
 	return c
 }
 
-// NextRelease is the earliest time at which this port can receive a frame: in the past if one waits, plugins.Never if none is on
-// its way. It may be called from any goroutine; it allocates nothing.
+// NextRelease is the earliest time at which this port can receive a frame, or tell that one it keeps is sent: in the past if one waits,
+// plugins.Never if none is on its way. It may be called from any goroutine; it allocates nothing.
 func (p *Port) NextRelease() plugins.Time {
 	next := plugins.Never
 	for _, q := range p.queues {
-		next = min(next, q.next())
+		next = min(next, q.next(), q.nextSent())
 	}
 	return next
 }

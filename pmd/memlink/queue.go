@@ -18,6 +18,7 @@ type queue struct {
 	outPath *path
 	inPath  *path
 	turn    int // ring that is emptied first
+	kept    kept
 
 	wake  *waker
 	peers []*waker // of the queues that out leads to
@@ -179,9 +180,12 @@ func (q *queue) sendSteered(tx []*pmd.Buf) (n int) {
 	return n
 }
 
-// sendPath puts up to a ring of frames on an impaired path, which always has room.
+// sendPath puts up to a ring of frames on an impaired path, which always has room, unless the port keeps what it has sent.
 func (q *queue) sendPath(tx []*pmd.Buf, now plugins.Time) int {
 	n := min(len(tx), q.port.link.cfg.Ring)
+	if q.port.holds {
+		n = min(n, q.port.link.cfg.Ring-q.outPath.keptBy(q, now))
+	}
 	start := 0
 	flush := func(end int) {
 		if start < end {
@@ -247,7 +251,7 @@ func (q *queue) receiveSteered(rx []*pmd.Buf) (n int) {
 func (q *queue) TxRoom() int {
 	size := q.port.link.cfg.Ring
 	if q.outPath != nil {
-		return size
+		return size - q.Uncompleted()
 	}
 	room := size
 	for _, r := range q.out {

@@ -86,6 +86,9 @@ type parker struct {
 func (p *parker) Park() bool { return p.below.Park() }
 func (p *parker) Unpark()    { p.below.Unpark() }
 
+// Uncompleted implements pmd.Completer for the queue below.
+func (q *queue) Uncompleted() int { return pmd.Uncompleted(q.Queue) }
+
 // Poll implements pmd.Queue.
 func (q *queue) Poll(tx, rx []*pmd.Buf) (ntx, nrx int) {
 	r := q.armed.Load()

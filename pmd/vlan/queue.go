@@ -57,6 +57,9 @@ func (s *sub) Pool() *pmd.Pool { return s.below.Pool() }
 // TxRoom is the parent queue's.
 func (s *sub) TxRoom() int { return s.below.TxRoom() }
 
+// Uncompleted is the parent queue's: what other ports have sent counts too, so that a frame counts as sent too late, never too early.
+func (s *sub) Uncompleted() int { return pmd.Uncompleted(s.below) }
+
 // WakeFD is the parent queue's: it wakes for the frames of all ports.
 func (s *sub) WakeFD() int { return s.below.WakeFD() }
 

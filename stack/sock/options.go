@@ -16,6 +16,7 @@ import (
 type Options struct {
 	NoDelay       bool // no Nagle's algorithm; true unless Control clears it, as in package net
 	Cork          bool
+	AutoCork      bool                // see Conn.SetAutoCork; true unless Control clears it
 	KeepAlive     net.KeepAliveConfig // on unless the Dialer or ListenConfig say otherwise, as in package net
 	ReadBuffer    int                 // bytes that may wait for the reader
 	WriteBuffer   int                 // bytes that may wait for the peer's acknowledgement
@@ -39,7 +40,7 @@ func newOptions(period time.Duration, keep net.KeepAliveConfig) *Options {
 	if !keep.Enable && period >= 0 {
 		keep = net.KeepAliveConfig{Enable: true, Idle: period}
 	}
-	return &Options{NoDelay: true, KeepAlive: keep}
+	return &Options{NoDelay: true, AutoCork: true, KeepAlive: keep}
 }
 
 // setup is what the engine makes of them. Modules must be there.
@@ -52,7 +53,7 @@ func (o *Options) setup(st *stack.Stack) (*tcp.Setup, error) {
 	for _, b := range []struct {
 		on  bool
 		bit uint32
-	}{{o.NoDelay, tcp.OptNoDelay}, {o.Cork, tcp.OptCork}, {o.KeepAlive.Enable, tcp.OptKeepalive}} {
+	}{{o.NoDelay, tcp.OptNoDelay}, {o.Cork, tcp.OptCork}, {o.AutoCork, tcp.OptAutoCork}, {o.KeepAlive.Enable, tcp.OptKeepalive}} {
 		if b.on {
 			s.Options |= b.bit
 		} else {
@@ -144,6 +145,12 @@ func (c *Conn) SetNoDelay(on bool) error {
 
 // SetCork makes small segments wait, for up to 200 ms, until they are full (TCP_CORK). Taking the cork out sends what waits.
 func (c *Conn) SetCork(on bool) error { return c.set(func() { c.c.SetOption(tcp.OptCork, on) }) }
+
+// SetAutoCork says whether a small write may wait, for up to 2 ms, until the port has sent what was written before, so that others join it
+// (true, the default). It waits only while the port is busy.
+func (c *Conn) SetAutoCork(on bool) error {
+	return c.set(func() { c.c.SetOption(tcp.OptAutoCork, on) })
+}
 
 // Flush sends what Nagle's algorithm or a cork holds back now.
 func (c *Conn) Flush() error { return c.set(c.c.Flush) }

@@ -49,7 +49,7 @@ func TestOptions(t *testing.T) {
 	s := must(ln.Accept())
 	defer c.Close()
 	defer s.Close()
-	if i := info(c); i.Cong != "reno" || i.Options != tcp.OptNoDelay|tcp.OptKeepalive || i.SendRate == 0 || i.MaxRate != 1<<20 || i.RcvBuf != 50_000 || !strings.HasPrefix(i.Timer, "keepalive") || i.TimerIn < time.Minute {
+	if i := info(c); i.Cong != "reno" || i.Options != tcp.OptNoDelay|tcp.OptKeepalive|tcp.OptAutoCork || i.SendRate == 0 || i.MaxRate != 1<<20 || i.RcvBuf != 50_000 || !strings.HasPrefix(i.Timer, "keepalive") || i.TimerIn < time.Minute {
 		t.Errorf("client %+v", i)
 	}
 	if i := info(s); i.Cong != "bbr" || i.SndBuf != 30_000 || i.Timer != "keepalive" || i.TimerIn > 15*time.Second {

@@ -90,6 +90,7 @@ const (
 	OptNoDelay uint32 = 1 << iota
 	OptCork
 	OptKeepalive // off unless it is set (RFC 9293, MUST-24 and MUST-25)
+	OptAutoCork  // a small write waits while the port is busy with what was sent before, so that more may join it
 )
 
 // Err is why the connection ended; OK while it lives or after an orderly end.

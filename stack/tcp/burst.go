@@ -21,20 +21,26 @@ const (
 	rttLog    = 9
 )
 
+// pieceGoal is how much of the flow should leave together, in bytes of whole segments: at least two, so that a receiver that delays its
+// acknowledgements has one to send, unless congestion control wants less.
+func (c *Conn) pieceGoal() uint32 {
+	goal := min(c.line.Rate>>rateShift, maxBurst)
+	least := 2 * c.mss
+	if c.tsoGoal != 0 {
+		goal, least = uint64(c.tsoGoal), min(max(c.tsoGoal, c.mss), least)
+	}
+	if c.stat.minRTT > 0 {
+		goal += maxBurst >> min(c.stat.minRTT/time.Microsecond>>rttLog, 31)
+	}
+	return max(uint32(min(goal, maxBurst))/c.mss*c.mss, least)
+}
+
 // burstGoal is how much the flow may send at one departure time.
 func (c *Conn) burstGoal() uint32 {
 	if c.count.DataSegsOut < uint64(c.line.FreeSegs) {
 		return 1 // each of the first segments counts by itself (F8)
 	}
-	goal := min(c.line.Rate>>rateShift, maxBurst)
-	least := 2 * c.mss
-	if c.tsoGoal != 0 {
-		goal, least = uint64(c.tsoGoal), min(c.tsoGoal, least)
-	}
-	if c.stat.minRTT > 0 {
-		goal += maxBurst >> min(c.stat.minRTT/time.Microsecond>>rttLog, 31)
-	}
-	return max(uint32(min(goal, maxBurst)), least)
+	return c.pieceGoal()
 }
 
 // paced reports whether the flow's next segment may leave now: within the burst that is being sent, or because its departure time has

@@ -124,6 +124,7 @@ func (e *Engine) letGo(c *Conn, why Errno) {
 	e.closeModules(c)
 	c.state = Closed
 	e.outs.idle(c)
+	e.release(c)
 	c.ooo.Reset()
 	e.Stats.Conns--
 	if c.counted {

@@ -66,9 +66,10 @@ type Conn struct {
 
 	tsOK, sackOK, wsOK bool
 	sndScale, rcvScale uint8
-	inReady            bool // in the engine's list of connections with something to send
-	touched            bool // in the list of connections that got segments in this turn
-	isOpen             bool // known to modules
+	inReady            bool  // in the engine's list of connections with something to send
+	held               uint8 // waits for the port to complete something
+	touched            bool  // in the list of connections that got segments in this turn
+	isOpen             bool  // known to modules
 	resumeQueued       bool
 	resume             [plugins.NumKinds]bool  // a Resume is due before the flow's next event
 	mod                [plugins.NumKinds]uint8 // module index per kind
@@ -137,7 +138,7 @@ type Conn struct {
 	appLimited         uint64 // delivered count up to which rate samples are application-limited; 0: not
 	cwrEnd             uint32
 	cwndSeq, maxFlight uint32
-	replaySeq          uint32 // log entries below have been sent
+	queued             uint32 // payload bytes that the port has not completed
 	barrier            uint64 // id of the last RTO, recovery entry, undo or swap: decisions older than it are dropped
 	pacedSRTT          uint32 // µs, that pace was last told
 	tsoGoal            uint32 // bytes per burst that cong would like; 0: none

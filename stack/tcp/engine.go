@@ -47,6 +47,8 @@ type Config struct {
 	ChallengeLimit int // challenge ACKs per second of all connections, on average; default 1000
 	MaxConns       int // default 1<<20
 	NoDelay        bool
+	NoAutoCork     bool        // see OptAutoCork
+	SmallQueues    SmallQueues // for measurements
 	SynCookies     SynCookies
 	ECN            ECN
 	FastOpenQueue  int  // connections per listener that are open before their handshake is over (RFC 7413); default 0: no Fast Open
@@ -181,6 +183,7 @@ type Engine struct {
 	due      []uint32
 	waiting  []*Conn // have something to send and no link address yet
 	retry    bool    // some link address has become known
+	port     portQueue
 	starved  []*Conn // whose writers found no memory; they are woken at feedAt to try again
 	feedAt   plugins.Time
 	outs     outPool
@@ -265,6 +268,9 @@ func (e *Engine) Refuse(p *wire.Packet, t *wire.TCP) {
 
 // Mailbox takes up what applications asked for.
 func (e *Engine) Mailbox() {
+	if e.port.n > 0 {
+		e.complete()
+	}
 	for c := e.mail.take(); c != nil; {
 		next := c.mailNext
 		e.kicked(c, c.pend.Swap(0))
@@ -307,6 +313,9 @@ func (e *Engine) kicked(c *Conn, bits uint32) {
 	if bits&kickRead != 0 {
 		e.windowUpdate(c)
 	}
+	if bits&(kickWrite|kickShut|kickClose|kickFlush) == kickWrite && e.autocork(c) {
+		return
+	}
 	if bits&(kickWrite|kickShut|kickClose|kickFlush) != 0 {
 		e.dataReady(c)
 	}
@@ -322,7 +331,7 @@ func (e *Engine) untold() bool { return e.rtx.pending+e.cong.pending+e.pace.pend
 
 // Idle reports whether the stages have nothing to do at the turn's time, unless there is input.
 func (e *Engine) Idle() bool {
-	return e.ready.n == 0 && !e.syn.noRoom && len(e.resets) == 0 && len(e.resuming) == 0 && e.mail.head.Load() == nil && !e.retry && (e.remotes == 0 || !e.changed()) && !e.untold() && e.Deadline() > e.now
+	return e.ready.n == 0 && (e.port.waiting == 0 || e.completed() == e.port.done) && !e.syn.noRoom && len(e.resets) == 0 && len(e.resuming) == 0 && e.mail.head.Load() == nil && !e.retry && (e.remotes == 0 || !e.changed()) && !e.untold() && e.Deadline() > e.now
 }
 
 // Kicked reports whether an application has left a message.
@@ -376,6 +385,9 @@ func (e *Engine) Deadline() plugins.Time {
 	at := e.wheel.Next()
 	if e.fullStop && (e.ready.n > 0 || len(e.resets) > 0) || e.syn.noRoom {
 		at = min(at, e.now.Add(retryOutput))
+	}
+	if e.port.waiting > 0 && e.port.kept > 0 {
+		at = min(at, e.now.Add(retryOutput)) // nor of completions
 	}
 	if len(e.starved) > 0 {
 		at = min(at, e.feedAt)

@@ -42,7 +42,7 @@ type Info struct {
 	MaxRate                        uint64
 	SendRate                       uint64 // cwnd / RTT, bytes/s; 0: no RTT yet
 	Delivered                      uint64 // bytes that the peer has acknowledged, cumulatively or by SACK
-	Options                        uint32 // option bits: OptNoDelay, OptCork, OptKeepalive
+	Options                        uint32 // option bits: OptNoDelay, …
 	DeliveryAppLimited, AppLimited bool
 	Lost, Sacked                   uint32 // bytes
 	Unacked                        uint32 // segments

@@ -84,7 +84,6 @@ func (e *Engine) rehome(c *Conn, k plugins.Kind, to int) {
 func (e *Engine) needResume(c *Conn, k plugins.Kind) {
 	if k == plugins.Rtx {
 		c.replay = 0
-		c.replaySeq = c.sndUna
 	}
 	if k == plugins.Cong {
 		e.event++
@@ -179,9 +178,10 @@ func (e *Engine) resumeRtx(c *Conn, budget int) (used int) {
 			c.resume[plugins.Rtx] = false
 			return used
 		}
+		c.out.told = c.sndUna
 	}
 	log := &c.out.log
-	for p := log.seek(c.replaySeq); used < budget; p = log.next(p) {
+	for p := log.seek(c.out.told); used < budget; p = log.next(p) {
 		s := log.get(p)
 		if s == nil {
 			break
@@ -195,7 +195,7 @@ func (e *Engine) resumeRtx(c *Conn, budget int) (used int) {
 		if s.appLimited {
 			ev.Flags |= rtx.FlagAppLimited
 		}
-		c.replaySeq = s.end
+		c.out.told = s.end
 		if s.end == c.sndNxt {
 			ev.Flags |= rtx.FlagLast
 			c.resume[plugins.Rtx] = false

@@ -42,15 +42,24 @@ func (e *Engine) initConn(c *Conn) {
 	for i := range c.due {
 		c.due[i] = never
 	}
-	if e.cfg.NoDelay {
-		c.opts.Store(OptNoDelay)
-	}
+	c.opts.Store(e.options())
 	c.tsOffset = e.tsOffset(&c.Tuple)
 	c.ipID = uint16(c.tsOffset >> 7)
 	if e.cfg.AdvTimeout > 0 {
 		e.tuneUserTimeout(c)
 	}
 	e.Stats.Conns++
+}
+
+// options are the option bits that a connection begins with.
+func (e *Engine) options() (opts uint32) {
+	if e.cfg.NoDelay {
+		opts |= OptNoDelay
+	}
+	if !e.cfg.NoAutoCork {
+		opts |= OptAutoCork
+	}
+	return opts
 }
 
 // tsOffset is what a connection's timestamps are shifted by (RFC 7323, 5.4).

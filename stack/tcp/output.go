@@ -129,6 +129,7 @@ func (e *Engine) sendData(c *Conn) sendResult {
 	if c.sndNxt == c.sndUna && c.finSent {
 		return sendDone // everything is acknowledged, the FIN too
 	}
+	e.release(c)
 	c.effectiveCwnd()
 	budget := uint32(quantum)
 	if c.wantProbe {
@@ -140,7 +141,7 @@ func (e *Engine) sendData(c *Conn) sendResult {
 	}
 	for ; c.sendNew > 0; c.sendNew-- {
 		n, fin, why := e.nextSegment(c)
-		if why != goAhead || !e.paced(c) {
+		if why != goAhead || !e.paced(c) || !e.mayQueue(c, n, false) {
 			c.sendNew = 0
 			break
 		}
@@ -174,7 +175,11 @@ func (e *Engine) sendData(c *Conn) sendResult {
 		if !e.paced(c) {
 			return sendDone
 		}
-		sent := e.sendNew(c, n, fin, e.runLength(c, n, fin, budget))
+		run := e.runLength(c, n, fin, budget)
+		if !e.mayQueue(c, n*run, false) {
+			return sendDone
+		}
+		sent := e.sendNew(c, n, fin, run)
 		if sent == 0 {
 			return sendFull
 		}
@@ -397,6 +402,7 @@ func (e *Engine) recordSent(c *Conn, s *segment, end uint32, flags uint8) {
 	c.txID += packets
 	s.time = e.now
 	c.burst.sentPaced(end - s.seq)
+	e.queued(c, end-s.seq)
 	s.delivered, s.deliveredTime, s.firstSent, s.lost = c.stat.delivered, c.stat.deliveredTime, c.stat.firstSent, c.stat.lost
 	s.appLimited = c.appLimited != 0
 	ev := e.rtxEvent(c, rtx.EvSent)
@@ -468,6 +474,9 @@ func (e *Engine) resend(c *Conn, p place, flags uint8, most uint32) (sent uint32
 		n = min(n, max(c.burst.left+c.mss-1, first))
 	}
 	n = min(n, min(most, max(uint32(e.env.Fifo.Room()), 1))*c.mss)
+	if !probe && !e.mayQueue(c, n, true) {
+		return 0, false, sendDone
+	}
 	p, s = e.cutPackets(c, p, n)
 	if !probe && s.packets(c.mss) > 1 {
 		s.push = true

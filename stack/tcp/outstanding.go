@@ -14,6 +14,7 @@ type outstanding struct {
 	lost lostQueue
 	prr  prr
 	dups uint32 // without SACK: bytes that duplicate acknowledgements say have arrived
+	told uint32 // during a Resume: log entries below have been told to the rtx module
 }
 
 // notLost voids all lost marks.
@@ -54,7 +55,7 @@ func (p *outPool) idle(c *Conn) {
 	c.out = &nothing
 	o.log.clear()
 	o.lost.r = o.lost.r[:0]
-	o.prr, o.dups = prr{}, 0
+	o.prr, o.dups, o.told = prr{}, 0, 0
 	if len(o.log.ring) > minRing || cap(o.lost.r) > 64 {
 		p.rings.put(o.log.ring)
 		*o = outstanding{}

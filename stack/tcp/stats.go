@@ -63,6 +63,9 @@ type Stats struct {
 	Resumes                     uint64
 	PacingTimers                uint64 // timers armed because a flow with data to send waited for its departure
 	HorizonRefusals             uint64 // times that writers had to wait because the next departure lay too far ahead
+	SmallQueueWaits             uint64 // times that a flow waited because it had too much in the port's queue
+	PortLate                    uint64 // times that a flow had waited for the port for 2 ms, and went on without it
+	AutoCorking                 uint64 // writes that waited to be joined by others, because the port was busy (TCPAutoCorking)
 	SackIgnored                 uint64
 	AppLimitedMarks, IdleStarts uint64
 	UserTimeouts                uint64 // user timeouts that peers advertised, and that were looked at (RFC 5482)

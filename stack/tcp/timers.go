@@ -91,6 +91,9 @@ func (e *Engine) expired(c *Conn, k int) {
 		c.pingpong = false
 		e.makeReady(c)
 	case timerPace:
+		if c.held != 0 {
+			e.portLate(c)
+		}
 		e.makeReady(c)
 	case timerKeepalive:
 		e.keepaliveExpired(c)
