@@ -209,7 +209,7 @@ type Engine struct {
 // New makes an engine. now is the present time.
 func New(cfg Config, env Env, now plugins.Time) *Engine {
 	cfg.setDefaults()
-	e := &Engine{cfg: cfg, env: env, now: now, wheel: timer.New(now), rng: rand.New(rand.NewPCG(env.Seed, 0x7463702d656e67))}
+	e := &Engine{cfg: cfg, env: env, now: now, wheel: timer.New(now), due: make([]uint32, 0, 64), rng: rand.New(rand.NewPCG(env.Seed, 0x7463702d656e67))}
 	e.mail.wake = env.Kicked
 	e.kinds = [plugins.NumKinds]anyKind{plugins.Rtx: &e.rtx, plugins.Pace: &e.pace, plugins.Cong: &e.cong}
 	e.rtx.apply, e.pace.apply, e.cong.apply = e.applyRtx, e.applyPace, e.applyCong
