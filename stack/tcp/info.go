@@ -48,7 +48,9 @@ type Info struct {
 	Unacked                        uint32 // segments
 	Backoff                        uint8
 	Counts                         Counts
+	RetransOut                     uint32 // segments that were sent again, and are neither acknowledged nor lost anew
 	Age, LastSend, LastRecv        time.Duration
+	LastAck                        time.Duration
 	ATO                            time.Duration // delayed acknowledgement
 	AdvMSS                         uint32        // announced to the peer
 	PMTU                           uint32        // bytes of a full segment's packet
@@ -76,6 +78,7 @@ func (e *Engine) Info(c *Conn) Info {
 		DeliveryAppLimited: c.stat.rateAppLimited, AppLimited: c.appLimited != 0,
 		Lost: c.out.log.lost, Sacked: c.out.log.sacked, Unacked: (c.sndNxt - c.sndUna + c.mss - 1) / max(c.mss, 1), Backoff: c.stat.backoff, Counts: c.count, CongAux: c.aux,
 		Age: e.now.Sub(c.openedAt), LastSend: e.now.Sub(c.lastSend), LastRecv: e.now.Sub(c.lastData),
+		LastAck: e.now.Sub(c.lastAck), RetransOut: c.retransOut(),
 	}
 	if fo := c.fo(); fo != nil {
 		i.FastOpen = fo.used
@@ -113,6 +116,23 @@ func (e *Engine) Info(c *Conn) Info {
 	}
 	i.Timer, i.TimerIn = c.nextTimer(e.now)
 	return i
+}
+
+// retransOut counts the segments in flight that were sent again. There are none but in recovery, after a timeout, and behind a probe.
+func (c *Conn) retransOut() (n uint32) {
+	if c.count.Retrans == 0 {
+		return 0
+	}
+	log := &c.out.log
+	for p := log.start(0); ; p = log.next(p) {
+		s := log.get(p)
+		if s == nil {
+			return n
+		}
+		if s.mark&(rtx.MarkRetrans|rtx.MarkSacked|rtx.MarkLost) == rtx.MarkRetrans {
+			n += s.packets(max(c.mss, 1))
+		}
+	}
 }
 
 // nextTimer names the timer that expires next, and says when.

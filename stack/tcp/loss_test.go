@@ -123,6 +123,16 @@ func TestNewReno(t *testing.T) {
 	}
 }
 
+// fresh are the segments that TestSACKRecovery's first data did not have.
+func fresh(sent map[uint32]int) (n []uint32) {
+	for sq := range sent {
+		if sq > 14000 {
+			n = append(n, sq)
+		}
+	}
+	return n
+}
+
 // With SACK: what was reported is not sent again, three segments above a hole mark it lost (RFC 8985, 6.2).
 func TestSACKRecovery(t *testing.T) {
 	p, f := farPeer(t, tcp.Config{}, ",sackOK")
@@ -148,6 +158,10 @@ func TestSACKRecovery(t *testing.T) {
 	count()
 	if resent[2001] != 1 {
 		t.Fatalf("sent %v, want the hole at 2001", resent)
+	}
+	p.Idle(3 * ms)
+	if i := f.Info(); i.RetransOut != uint32(len(resent)-len(fresh(resent))) || i.LastAck != 3*ms {
+		t.Errorf("%d segments out again, the last acknowledgement came %v ago, sent %v", i.RetransOut, i.LastAck, resent)
 	}
 	f.Send(". 1:1(0) ack 2001 <sack 6001:8001 3001:5001>")
 	count()

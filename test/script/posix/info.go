@@ -59,6 +59,8 @@ func Fields(i *tcp.Info) map[string]uint64 {
 	set("sacked", segs(i.Sacked))
 	set("lost", segs(i.Lost))
 	set("last_data_sent", uint64(i.LastSend.Milliseconds()))
+	set("retrans", uint64(i.RetransOut))
+	set("last_ack_recv", uint64(i.LastAck.Milliseconds()))
 	set("last_data_recv", uint64(i.LastRecv.Milliseconds()))
 	set("rtt", uint64(i.RTT.Microseconds()))
 	set("rttvar", uint64(i.RTTVar.Microseconds()))
