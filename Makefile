@@ -6,7 +6,7 @@ TAGS  = $$(pkg-config --exists libdpdk 2>/dev/null && echo '-tags=dpdk')
 BIN   = bin/fastpath
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build demo test test-script test-e2e test-virtio test-vm test-swaps test-scale test-cong versus chaos test-race bench bench-pace profile lint fuzz clean vagrant-program vagrant-test
+.PHONY: help deps build demo test test-script test-e2e test-virtio test-vm test-swaps test-scale test-cong versus chaos test-race bench bench-virtio bench-pace profile lint fuzz clean vagrant-program vagrant-test
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -79,6 +79,9 @@ bench-pace: build ## pacing and the send path, beside the founding documents' fi
 profile: ## measure what the compiler optimises bin/fastpath by (profile-guided), from the work of the speed floor
 	$(GO) test -trimpath -run '^$$' -bench Floor -benchtime 10x -timeout 14m -cpuprofile $(CURDIR)/cmd/fastpath/default.pgo \
 		./test/bench && rm -f bench.test
+
+bench-virtio: build ## the driver against DPDK's testpmd on each kind of virtio ring (needs root); bin/virtio.json
+	$(GO) test -tags=dpdk -count 1 -v -timeout 40m -run TestBenchVirtio ./pmd/dpdk -virtio $(CURDIR)/bin/virtio.json
 
 lint: ## golangci-lint, if it is installed
 	golangci-lint run

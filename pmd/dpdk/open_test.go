@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -31,6 +32,9 @@ func TestOpenErrors(t *testing.T) {
 		{"interface", Config{Name: "wan", Vdev: "net_af_packet0,iface=nosuch0"}, []string{`port wan`, `vdev = "net_af_packet0,iface=nosuch0"`, "DPDK: ", "SIOCGIFINDEX", "No such device", "the PMD refused it"}},
 		{"argument", Config{Vdev: "net_null0,nosuch=1"}, []string{`vdev = "net_null0,nosuch=1"`, "DPDK: "}},
 		{"queues", Config{Vdev: "net_af_packet0,iface=lo", Queues: 2}, []string{"queues = 2", "1 queue pairs", "add qpairs=2 to vdev"}},
+		{"queues of a ring", Config{Vdev: "net_vhost0,iface=" + filepath.Join(t.TempDir(), "ring"), Queues: 2}, []string{"queues = 2", "1 queue pairs", "add queues=2 to vdev"}},
+		{"no other end", Config{Vdev: "net_virtio_user0,path=" + filepath.Join(t.TempDir(), "ring")}, []string{"start the other end first", "server=1"}},
+		{"nobody listens", Config{Vdev: "net_virtio_user0,path=" + deserted(t)}, []string{"nobody listens on the socket: start the other end first"}},
 		{"mtu", Config{Vdev: "net_af_packet0,iface=lo", MTU: 9000}, []string{"mtu = 9000", "DPDK: "}},
 		{"mtu range", Config{Vdev: "net_null0", MTU: 70000}, []string{"mtu = 70000", "between"}},
 		{"buffers", Config{Vdev: "net_ring0", Buffers: 100}, []string{"buffers = 100", "at least"}},
@@ -59,6 +63,18 @@ func TestOpenErrors(t *testing.T) {
 			t.Log(err)
 		})
 	}
+}
+
+// deserted is a socket on which nobody listens any more.
+func deserted(t *testing.T) string {
+	t.Helper()
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(t.TempDir(), "ring"), Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.SetUnlinkOnClose(false)
+	l.Close()
+	return l.Addr().String()
 }
 
 // TestReopen opens and closes one device many times, a good one after a bad one, and looks for what stays behind.
