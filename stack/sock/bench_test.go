@@ -118,11 +118,19 @@ var ways = []struct {
 	{"Reserve-ReadBuffers", func() sendFunc { return reserving }, taking},
 }
 
+func skipUnderRace(t *testing.T) {
+	t.Helper()
+	if underRace {
+		t.Skip("the race detector makes a sync.Pool, of which the channels of waits come, lose some of what is put back")
+	}
+}
+
 // lossless keeps what is in flight below what the link holds: recovery may allocate.
 var lossless = stack.Config{TCP: tcp.Config{RecvBuffer: 1 << 20}}
 
 // Writes and reads allocate nothing, copying or not, and neither do the waits in them.
 func TestAllocs(t *testing.T) {
+	skipUnderRace(t)
 	for _, w := range ways {
 		for _, size := range []int{1, 1000, 1 << 20} {
 			sa, sb := pair(t, lossless)
@@ -143,9 +151,7 @@ func TestAllocs(t *testing.T) {
 
 // io.Copy between two connections, and to and from others, allocates nothing beyond its start.
 func TestCopyAllocs(t *testing.T) {
-	if underRace {
-		t.Skip("the race detector makes a sync.Pool, of which the channels of waits come, lose some of what is put back")
-	}
+	skipUnderRace(t)
 	sa, sb := pair(t, lossless)
 	c1, c2 := conns(t, sa, sb)
 	d1, d2 := conns(t, sa, sb)

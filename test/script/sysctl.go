@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -41,7 +42,10 @@ func (s *settings) commandLine(line string, started bool) error {
 	line, _, _ = strings.Cut(line, "||")
 	line = regexp.MustCompile(`\s*(&>|2?>&?|>)\s*\S+`).ReplaceAllString(line, "")
 	words := shellWords(line)
-	if len(words) == 0 || strings.HasPrefix(words[0], "#") {
+	if i := slices.IndexFunc(words, func(w string) bool { return strings.HasPrefix(w, "#") }); i >= 0 { // a comment
+		words = words[:i]
+	}
+	if len(words) == 0 {
 		return nil
 	}
 	switch {
