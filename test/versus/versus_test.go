@@ -19,6 +19,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/fastpath-tcp/fastpath/cmd/fastpath/report"
 	"github.com/fastpath-tcp/fastpath/plugins"
 	"github.com/fastpath-tcp/fastpath/pmd/memlink"
 	"github.com/fastpath-tcp/fastpath/stack"
@@ -165,8 +166,9 @@ func kernelHas(cc string) bool {
 	return err == nil && strings.Contains(" "+strings.TrimSpace(string(b))+" ", " "+cc+" ")
 }
 
-// TestVersusKernel prints a table of goodput and of what was sent again by either. On each path fastpath has at least half of the
-// kernel's goodput, and sends at most twice the share again, or 3 % more; a short run without -full shows that both work.
+// TestVersusKernel prints a table of goodput and of what was sent again by either. On each path fastpath has at least two thirds of the
+// kernel's goodput, and sends at most twice the share again, or 3 % more. It does not judge on a machine that has other work to do: the
+// kernel's timers interrupt that, those of a process wait. Without -full a second of each shows that both work.
 func TestVersusKernel(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: network namespaces")
@@ -179,9 +181,12 @@ func TestVersusKernel(t *testing.T) {
 		queue int
 		loss  memlink.PPB
 	}{{"1 BDP", bdp, 0}, {"0.2 BDP", bdp / 5, 0}, {"10 BDP", 10 * bdp, 0}, {"1 BDP, 0.1 % lost", bdp, memlink.Percent / 10}, {"1 BDP, 1 % lost", bdp, memlink.Percent}}
-	d := duration
+	d, judge := duration, *full
 	if !*full {
 		paths, d = paths[:1], time.Second
+	} else if g := report.MeasureGaps(time.Second); g.LostShare > 0.1 {
+		t.Logf("the machine is busy, %.0f %% of the time lost in gaps: what follows is no verdict", g.LostShare*100)
+		judge = false
 	}
 	var text bytes.Buffer
 	w := tabwriter.NewWriter(&text, 0, 0, 3, ' ', 0)
@@ -198,7 +203,7 @@ func TestVersusKernel(t *testing.T) {
 			t.Run(cc+"/"+p.name+"/kernel", func(t *testing.T) { k = byKernel(t, there, back, cc, d) })
 			t.Run(cc+"/"+p.name+"/fastpath", func(t *testing.T) { f = byFastpath(t, there, back, cc, d) })
 			fmt.Fprintf(w, "%s\t%s\t%.2f\t%.2f\t%.2f\t%.2f %%\t%.2f %%\n", p.name, cc, k.goodput, f.goodput, f.goodput/k.goodput, k.again, f.again)
-			if k.goodput == 0 || f.goodput == 0 || *full && (f.goodput < k.goodput/2 || f.again > 2*k.again && f.again > k.again+3) {
+			if k.goodput == 0 || f.goodput == 0 || judge && (f.goodput < k.goodput*2/3 || f.again > 2*k.again && f.again > k.again+3) {
 				t.Errorf("%s, %s: kernel %+v, fastpath %+v", p.name, cc, k, f)
 			}
 		}
