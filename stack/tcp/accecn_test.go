@@ -89,8 +89,8 @@ func TestAccECNReceiver(t *testing.T) {
 	for _, cp := range []int{wire.ECT0, wire.CE, wire.CE, wire.ECT0, wire.NotECT, wire.CE, wire.CE, wire.CE, wire.ECT1} {
 		send(cp, 100)
 	}
-	if i := f.Info(); int(i.CEIn) != ces || !i.ECNSeen {
-		t.Errorf("%d marks, want %d", i.CEIn, ces)
+	if i := f.Info(); int(i.CEIn) != ces || !i.ECNSeen || i.ECNBytesIn != [4]uint32{wire.NotECT: 100, wire.ECT1: 100, wire.ECT0: 200, wire.CE: 500} {
+		t.Errorf("%d marks, want %d; bytes %v", i.CEIn, ces, i.ECNBytesIn)
 	}
 	f.Write(10)
 	f.Expect(fmt.Sprintf("[ect0]P.%s 1:11(10) ack %d <accecn 201 500 101>", aceFlags((5+ces)%8), at))

@@ -96,10 +96,12 @@ type ecnState struct {
 	rBytes, sBytes [4]uint32
 }
 
+// ecnBytesStart is where the counters of bytes begin (RFC 9768, 3.2.1).
+var ecnBytesStart = [4]uint32{wire.ECT1: 1, wire.ECT0: 1}
+
 func newECN(mode uint8) *ecnState {
 	x := &ecnState{mode: mode, ect: true, first: true}
-	x.rBytes = [4]uint32{wire.ECT1: 1, wire.ECT0: 1}
-	x.sBytes = x.rBytes
+	x.rBytes, x.sBytes = ecnBytesStart, ecnBytesStart
 	return x
 }
 

@@ -26,10 +26,11 @@ type Info struct {
 	CongAux                        [3]uint64
 	SndScale, RcvScale             uint8
 	Timestamps, SACK               bool
-	ECN, AccECN                    bool   // ECN is in use; as AccECN
-	FastOpen                       bool   // data in the SYN was taken (RFC 7413)
-	ECNSeen                        bool   // the peer has sent data as ECN-capable
-	CEIn, CEOut                    uint32 // AccECN: segments with a congestion mark that came; that the peer reports
+	ECN, AccECN                    bool      // ECN is in use; as AccECN
+	FastOpen                       bool      // data in the SYN was taken (RFC 7413)
+	ECNSeen                        bool      // the peer has sent data as ECN-capable
+	ECNBytesIn, ECNBytesOut        [4]uint32 // AccECN: payload by IP-ECN field that came; that the peer reports, modulo 2^32
+	CEIn, CEOut                    uint32    // AccECN: segments with a congestion mark that came; that the peer reports
 	RTO, RTT, RTTVar, MinRTT       time.Duration
 	Urgent                         uint64        // bytes up to the end of the urgent data that the peer has announced, which the application has not read
 	SoftErr                        Errno         // what an ICMP error said of what is in flight now (RFC 9293, MUST-47); OK: nothing
@@ -47,6 +48,7 @@ type Info struct {
 	Lost, Sacked                   uint32 // bytes
 	Unacked                        uint32 // segments
 	Backoff                        uint8
+	Probes                         uint8 // of a closed window or an idle peer, not answered yet
 	Counts                         Counts
 	RetransOut                     uint32 // segments that were sent again, and are neither acknowledged nor lost anew
 	Age, LastSend, LastRecv        time.Duration
@@ -76,7 +78,7 @@ func (e *Engine) Info(c *Conn) Info {
 		MSS: c.mss, RcvMSS: c.rcvMSS, Cwnd: c.cwnd, Ssthresh: c.ssthresh, InFlight: c.inFlight(), SndWnd: c.sndWnd,
 		PMTU: c.mss + c.overhead(), RcvWnd: c.rcvAdv - c.rcvNxt, RcvBuf: c.rcvBuf, SndBuf: c.sndLimit.Load(), CAState: caNames[c.caState()], PacingRate: c.line.Rate, MaxRate: c.Tuned().maxRate(),
 		DeliveryAppLimited: c.stat.rateAppLimited, AppLimited: c.appLimited != 0,
-		Lost: c.out.log.lost, Sacked: c.out.log.sacked, Unacked: (c.sndNxt - c.sndUna + c.mss - 1) / max(c.mss, 1), Backoff: c.stat.backoff, Counts: c.count, CongAux: c.aux,
+		Lost: c.out.log.lost, Sacked: c.out.log.sacked, Unacked: (c.sndNxt - c.sndUna + c.mss - 1) / max(c.mss, 1), Backoff: c.stat.backoff, Probes: max(c.probes, c.keepProbes), Counts: c.count, CongAux: c.aux,
 		Age: e.now.Sub(c.openedAt), LastSend: e.now.Sub(c.lastSend), LastRecv: e.now.Sub(c.lastData),
 		LastAck: e.now.Sub(c.lastAck), RetransOut: c.retransOut(),
 	}
@@ -92,6 +94,9 @@ func (e *Engine) Info(c *Conn) Info {
 	}
 	if x := c.ecn(); x != nil {
 		i.ECN, i.AccECN, i.ECNSeen, i.CEIn, i.CEOut = x.mode != ecnNone, x.mode == ecnAccurate, x.seen, x.rCE, x.sCE
+		for cp := range i.ECNBytesIn {
+			i.ECNBytesIn[cp], i.ECNBytesOut[cp] = x.rBytes[cp]-ecnBytesStart[cp], x.sBytes[cp]-ecnBytesStart[cp]
+		}
 	}
 	if c.state.synchronized() {
 		i.BytesSent = min(c.off(c.sndNxt), c.snd.Tail()) + c.count.BytesRetrans

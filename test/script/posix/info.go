@@ -7,6 +7,7 @@ import (
 	"github.com/fastpath-tcp/fastpath/cong"
 	"github.com/fastpath-tcp/fastpath/plugins"
 	"github.com/fastpath-tcp/fastpath/stack/tcp"
+	"github.com/fastpath-tcp/fastpath/stack/wire"
 	"golang.org/x/sys/unix"
 )
 
@@ -88,6 +89,11 @@ func Fields(i *tcp.Info) map[string]uint64 {
 	set("rcv_wnd", uint64(i.RcvWnd))
 	set("delivered_ce", uint64(i.CEOut))
 	set("received_ce", uint64(i.CEIn))
+	for name, cp := range map[string]int{"ce": wire.CE, "e0": wire.ECT0, "e1": wire.ECT1} {
+		set("delivered_"+name+"_bytes", uint64(i.ECNBytesOut[cp]))
+		set("received_"+name+"_bytes", uint64(i.ECNBytesIn[cp]))
+	}
+	set("probes", uint64(i.Probes))
 	return f
 }
 
