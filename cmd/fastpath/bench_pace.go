@@ -22,7 +22,10 @@ func newBenchPace() *cobra.Command {
 		Long: `Measure pacing and the send path. "precision" is the mean rate in virtual time while pieces leave late, with the jitter credit and
 without it. "realtime" is the same in real time, on a sink in memory and, where DPDK is built in, on net_null and net_ring, beside a loop
 that does nothing but pace: what both fall short of their rate is the machine's share. "timer" is request/response with the pacing timer
-armed only when something waits for it, by the same with one armed after each send. "messages" are many flows that write little, with the
+armed only when something waits for it, by the same with one armed after each send. "autocork" is 500-byte writes with automatic corking and without, with Nagle's
+algorithm and without, on a virtual machine with one processor and a port that tells late what it has sent. "smallqueues" is a 100 Mbit/s
+port that tells late, with the rules of small queues before and after. "fairness" is what light flows wait beside a greedy one,
+and how 100 bulk flows share a port. "messages" are many flows that write little, with the
 default retransmit queue by the linear one.
 The exit code is 1 if a limit in virtual time is missed. Figures in real time depend on the machine, and fail nothing.`,
 		Args: cobra.NoArgs,
@@ -31,6 +34,7 @@ The exit code is 1 if a limit in virtual time is missed. Figures in real time de
 	fl.BoolVar(&f.json, "json", false, "print JSON")
 	fl.IntVar(&o.Runs, "runs", 5, "repetitions of each measurement in real time")
 	fl.DurationVar(&o.Time, "time", time.Second, "duration of each run in real time")
+	fl.DurationVar(&o.Virtual, "virtual", time.Second, "duration of each run in virtual time, half of the fairness proof's")
 	fl.IntVar(&o.Pieces, "pieces", 20_000, "pieces of each measurement in virtual time")
 	fl.IntSliceVar(&o.Flows, "flows", []int{500, 1000, 2000, 4000}, "numbers of flows with small messages, separated by commas")
 	fl.StringSliceVar(&o.Only, "only", nil, "proofs to run, separated by commas: "+strings.Join(bench.PaceProofs(), ", "))
@@ -40,6 +44,8 @@ The exit code is 1 if a limit in virtual time is missed. Figures in real time de
 			return fmt.Errorf("--runs: %d is less than 1", o.Runs)
 		case o.Time < 10*time.Millisecond:
 			return fmt.Errorf("--time: %v is less than 10ms", o.Time)
+		case o.Virtual < 10*time.Millisecond:
+			return fmt.Errorf("--virtual: %v is less than 10ms", o.Virtual)
 		case o.Pieces < 100:
 			return fmt.Errorf("--pieces: %d is less than 100", o.Pieces)
 		}

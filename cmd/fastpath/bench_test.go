@@ -80,7 +80,7 @@ func TestBenchFlags(t *testing.T) {
 	for _, args := range [][]string{
 		{"bulk", "--runs", "0"}, {"bulk", "--size", "0"}, {"bulk", "--size", "x"}, {"bulk", "--time", "-1s"}, {"rr", "--flows", "0"}, {"cps", "--count", "0"},
 		{"idle", "--size", "1"}, {"cong", "--runs", "0"}, {"bulk", "--cong", "vegas", "--runs", "1"}, {"pace", "--runs", "0"}, {"pace", "--pieces", "1"},
-		{"pace", "--time", "1ms"}, {"pace", "--only", "speed"}, {"pace", "--flows", "0"}, {"all", "--gvisor", "nonexistent-baseline", "--runs", "1", "--time", "10ms", "--count", "5"},
+		{"pace", "--time", "1ms"}, {"pace", "--only", "speed"}, {"pace", "--flows", "0"}, {"pace", "--virtual", "1ms"}, {"all", "--gvisor", "nonexistent-baseline", "--runs", "1", "--time", "10ms", "--count", "5"},
 		{"module", "--kinds", "x"}, {"module", "--flows", "0"}, {"module", "--wait", "sleep"},
 	} {
 		if code, out, errOut := fastpath(append([]string{"bench"}, args...)...); code != 1 || out != "" || !strings.HasPrefix(errOut, "fastpath: ") {

@@ -47,8 +47,9 @@ type Config struct {
 	ChallengeLimit int // challenge ACKs per second of all connections, on average; default 1000
 	MaxConns       int // default 1<<20
 	NoDelay        bool
-	NoAutoCork     bool        // see OptAutoCork
-	SmallQueues    SmallQueues // for measurements
+	NoAutoCork     bool          // see OptAutoCork
+	SmallQueues    SmallQueues   // for measurements
+	PortPatience   time.Duration // how long a flow waits for a port that completes nothing; default 2 ms
 	SynCookies     SynCookies
 	ECN            ECN
 	FastOpenQueue  int  // connections per listener that are open before their handshake is over (RFC 7413); default 0: no Fast Open
@@ -82,6 +83,7 @@ func (c *Config) setDefaults() {
 	def(&c.KeepaliveEvery, 75*time.Second)
 	def(&c.KeepaliveCount, 9)
 	def(&c.ECN, ECNPassive)
+	def(&c.PortPatience, portPatience)
 	def(&c.PortLow, 32768)
 	def(&c.PortHigh, 60999)
 	def(&c.MaxConns, 1<<20)

@@ -23,7 +23,7 @@ const (
 const (
 	// unpacedQueue is what a flow without a rate may have in the port's queue (Linux tcp_limit_output_bytes).
 	unpacedQueue = 1 << 20
-	// portPatience is how long a flow waits for a port that completes nothing.
+	// portPatience is the default of Config.PortPatience.
 	portPatience = 2 * time.Millisecond
 )
 
@@ -98,14 +98,14 @@ func (e *Engine) completeTo(done uint32) {
 	}
 }
 
-// hold makes c wait for a completion, but not for longer than portPatience.
+// hold makes c wait for a completion, but not for longer than PortPatience.
 func (e *Engine) hold(c *Conn, why uint8) {
 	if c.held == 0 {
 		e.port.waiting++
 	}
 	c.held |= why
 	if c.due[timerPace] == plugins.Never {
-		c.setTimer(timerPace, e.now.Add(portPatience))
+		c.setTimer(timerPace, e.now.Add(e.cfg.PortPatience))
 	}
 }
 

@@ -43,6 +43,34 @@ func TestPrecision(t *testing.T) {
 	}
 }
 
+// The proofs in virtual time: they are the same on every machine, so that their figures are tested.
+func TestPaceProofs(t *testing.T) {
+	r, err := Pace(context.Background(), PaceOptions{Virtual: 100 * time.Millisecond, Only: []string{"autocork", "smallqueues", "fairness"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := map[string]float64{}
+	for _, row := range r.Rows {
+		v[row.Name] = row.Value.Median
+		if !row.Virtual || row.Verdict == "missed" {
+			t.Errorf("%s: %v, %s", row.Name, row.Value.Median, row.Verdict)
+		}
+	}
+	for _, c := range []struct {
+		name        string
+		least, most float64
+	}{
+		{"100 Mbit/s, late completions: sends if nothing is unacknowledged", 75e6, 88e6},
+		{"100 Mbit/s, late completions: sends if nothing or one piece is", 94e6, 94.2e6},
+		{"Jain's index of 100 bulk flows", leastJain, 1},
+		{"500-byte writes: no delay, automatic corking", 1.5 * v["500-byte writes: no delay"], 40e9},
+	} {
+		if v[c.name] < c.least || v[c.name] > c.most {
+			t.Errorf("%s: %v is not within %v … %v", c.name, v[c.name], c.least, c.most)
+		}
+	}
+}
+
 // The benchmark's proofs run, and say what they are to say. How fast the machine is, is not tested.
 func TestPace(t *testing.T) {
 	r, err := Pace(context.Background(), PaceOptions{Runs: 1, Time: 20 * time.Millisecond, Pieces: 200, Only: []string{"precision", "realtime", "timer", "messages"}, Flows: []int{50}})

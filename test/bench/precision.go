@@ -20,7 +20,7 @@ type precise struct {
 func bytesPerSec(gbit float64) uint64 { return uint64(gbit * 1e9 / 8) }
 
 // pieceBytes is what leaves at one departure time on a path as short as this: 64 KiB, in whole segments.
-const pieceBytes = (64<<10 + benchMSS - 1) / benchMSS * benchMSS
+const pieceBytes = 64 << 10 / benchMSS * benchMSS
 
 // benchMSS is the payload of a full segment without timestamps.
 const benchMSS = 1460
