@@ -125,6 +125,7 @@ func (k *checker) modules() {
 	for kind := plugins.Kind(0); kind < plugins.NumKinds; kind++ {
 		u, key := k.c.Modules.Kind(kind), "modules."+kind.String()
 		k.module(key, key+".use", kind, u.Use, &u.Binary)
+		k.moduleCPUs(key+".cpus", u.CPUs)
 		if u.Fallback != "" && k.builtin(kind, u.Fallback) == nil {
 			k.err(key+".fallback", "%s %s is not built in", kind, u.Fallback)
 		}
@@ -133,6 +134,20 @@ func (k *checker) modules() {
 		m, key := &k.c.Standing[i], fmt.Sprintf("module[%d]", i)
 		if kind, err := plugins.ParseKind(m.Kind); err == nil {
 			k.module(key, key+".name", kind, m.Name, &m.Binary)
+		}
+	}
+}
+
+// moduleCPUs checks that a kind's own processors are there, and nobody else's.
+func (k *checker) moduleCPUs(key string, cpus []int) {
+	for _, c := range cpus {
+		switch {
+		case !slices.Contains(k.m.Present, c):
+			k.err(key, "processor %d does not exist (this machine has %s)", c, FormatCPUs(k.m.Present))
+		case !slices.Contains(k.m.Allowed, c):
+			k.err(key, "processor %d is not allowed to this process (%s are; see taskset, cpuset, CPUAffinity=)", c, FormatCPUs(k.m.Allowed))
+		case slices.ContainsFunc(k.c.Workers, func(w Worker) bool { return w.Core == c && w.Poll == PollSpin }):
+			k.err(key, "processor %d belongs to a spinning worker", c)
 		}
 	}
 }

@@ -348,3 +348,20 @@ func TestCheckBadFiles(t *testing.T) {
 		}
 	}
 }
+
+// The processors of modules exist, are ours, and no spinning worker's.
+func TestModuleCPUs(t *testing.T) {
+	root := tree(t, map[string]string{"proc/self/net/dev": " veth1: 0 0\n"})
+	m := &Machine{Present: []int{0, 1, 2, 3}, Allowed: []int{0, 1, 2}, Isolated: []int{1}, NoHz: []int{1}, Root: root}
+	for cpus, want := range map[string]string{"[0, 2]": "", "[]": "", "[4]": "processor 4 does not exist", "[3]": "not allowed", "[1]": "belongs to a spinning worker"} {
+		errs, _ := check(t, m, port+"\n[[worker]]\npoll = \"spin\"\ncore = 1\n[modules.rtx]\nplacement = \"process\"\ncpus = "+cpus)
+		if want == "" && errs != "" || !strings.Contains(errs, want) {
+			t.Errorf("cpus = %s: %q", cpus, errs)
+		}
+	}
+	for text, want := range map[string]string{"[modules.cong]\ncpus = [1, 1]": "1 is there twice", "[modules.pace]\ncpus = [-1]": "out of range", "[modules]\nspin = \"2s\"": "out of range"} {
+		if _, err := Parse("x.toml", []byte(port+text)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}

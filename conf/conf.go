@@ -168,10 +168,12 @@ type Modules struct {
 	User      string `toml:"user"` // whose module processes are, by name or number, if the daemon is root's. Empty: the daemon's own
 	// StartTimeout bounds the start of a module's process until it answers: a slow machine needs more time for it.
 	StartTimeout Duration `toml:"start_timeout"`
-	MemoryLimit  Size     `toml:"memory_limit"` // of each module process; 0: none
-	Rtx          Use      `toml:"rtx"`
-	Pace         Use      `toml:"pace"`
-	Cong         Use      `toml:"cong"`
+	// Spin is how long a module's process that shares its processor looks for events before it sleeps.
+	Spin        Duration `toml:"spin"`
+	MemoryLimit Size     `toml:"memory_limit"` // of each module process; 0: none
+	Rtx         Use      `toml:"rtx"`
+	Pace        Use      `toml:"pace"`
+	Cong        Use      `toml:"cong"`
 }
 
 // Kind returns the entry for kind k.
@@ -197,7 +199,10 @@ type Use struct {
 	Binary
 	// Fallback is the built-in module that serves flows while a process is late or dead. Load replaces an empty one only by
 	// what FallbackFor says, which needs to know what is built in.
-	Fallback      string   `toml:"fallback"`
+	Fallback string `toml:"fallback"`
+	// CPUs are processors that processes of this kind have for themselves, at most one per worker: there they look for events all the
+	// time while they have flows. Without any they share all processors, and sleep when there is nothing to do.
+	CPUs          []int    `toml:"cpus"`
 	Late          Duration `toml:"late"` // age of the oldest unconsumed event; 0: 10 ms on a dedicated core, 100 ms on a shared one
 	Dead          Duration `toml:"dead"` // silence with events outstanding
 	RestartMin    Duration `toml:"restart_min"`
@@ -310,6 +315,7 @@ func Default() *Config {
 		},
 		Modules: Modules{
 			StartTimeout: Duration(10 * time.Second),
+			Spin:         Duration(2 * time.Microsecond),
 			MemoryLimit:  512 << 20,
 			Rtx:          use("btree", PlacementBuiltin),
 			Pace:         use("edt", PlacementBuiltin),

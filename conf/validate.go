@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -118,8 +119,12 @@ func (v *validator) tcp() {
 	}
 }
 
+// maxModuleCPU is the highest number that a module's process can be bound to.
+const maxModuleCPU = 1023
+
 func (v *validator) modules() {
 	between(v, "modules.start_timeout", v.c.Modules.StartTimeout.D(), time.Second, 10*time.Minute)
+	between(v, "modules.spin", v.c.Modules.Spin.D(), time.Nanosecond, time.Second)
 	if v.c.Modules.MemoryLimit != 0 {
 		between(v, "modules.memory_limit", v.c.Modules.MemoryLimit, 32<<20, 1<<40)
 	}
@@ -130,6 +135,12 @@ func (v *validator) modules() {
 			v.moduleName(key+".fallback", u.Fallback)
 		}
 		v.binary(key, &u.Binary)
+		for i, c := range u.CPUs {
+			between(v, fmt.Sprintf("%s.cpus", key), c, 0, maxModuleCPU)
+			if slices.Contains(u.CPUs[:i], c) {
+				v.at(key+".cpus", "%d is there twice", c)
+			}
+		}
 		between(v, key+".late", u.Late.D(), 0, time.Minute)
 		between(v, key+".dead", u.Dead.D(), 100*time.Millisecond, time.Minute)
 		between(v, key+".restart_min", u.RestartMin.D(), time.Millisecond, time.Hour)

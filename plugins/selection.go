@@ -59,11 +59,11 @@ type FlowMeasure struct {
 	SRTT      time.Duration // smoothed round-trip time; 0: none yet
 }
 
-// ShadowFlow is what congestion control has decided for a flow, and what another one, that saw the same samples, would have.
+// ShadowFlow is what congestion control or pacing has decided for a flow, and what another module, that saw the same events, would have.
 type ShadowFlow struct {
 	Local, Peer     netip.AddrPort
-	Cwnd, WouldCwnd uint32 // bytes
-	Rate, WouldRate uint64 // bytes per second; 0: from window and RTT
+	Cwnd, WouldCwnd uint32 // bytes; 0: of pacing
+	Rate, WouldRate uint64 // bytes per second; 0: of congestion control, from window and RTT; Unlimited: of pacing, none
 }
 
 // mix is the finalizer of SplitMix64.

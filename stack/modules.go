@@ -112,10 +112,10 @@ func (s *Stack) Measure(sel plugins.Selection) (all []plugins.FlowMeasure) {
 	return all
 }
 
-// StartShadow has congestion control index, which serves no flow, see all samples; its decisions are only looked at.
-func (s *Stack) StartShadow(index int) (err error) {
+// StartShadow has congestion control or pacing module index, which serves no flow, see all events; its answers are only looked at.
+func (s *Stack) StartShadow(k plugins.Kind, index int) (err error) {
 	s.each(func(w *Worker) {
-		if e := w.engine.StartShadow(index); e != nil {
+		if e := w.engine.StartShadow(k, index); e != nil {
 			err = e
 		}
 	})

@@ -178,7 +178,7 @@ now, or the one that you give, checks it, and hands it the module's flows. Resta
 	trial := f.Duration("trial", 0, "watch the flows for so long, and go back if the module fails or a bound is broken")
 	maxRTT := f.String("max-rtt-increase", "", "bound of the trial: the round-trip time of the flows may rise by so much, such as 50%")
 	maxDrop := f.String("max-goodput-drop", "", "bound of the trial: the goodput of the flows may fall by so much, such as 20%")
-	shadow := f.Duration("shadow", 0, "first show for so long the samples of all flows to the module, and what it would have decided (cong only)")
+	shadow := f.Duration("shadow", 0, "first show for so long the events of all flows to the module, and what it would have decided (cong and pace)")
 	dry := f.Bool("dry-run", false, "change nothing: only say how many flows would change")
 	to := f.String("to", "", "upgrade the module in place: go on with the code of this file")
 	sum := f.String("sha256", "", "with --to: the checksum that the file must have, in hexadecimal (default: that of the file now)")

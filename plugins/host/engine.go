@@ -39,10 +39,10 @@ type Trier interface {
 	Measure(sel plugins.Selection) []plugins.FlowMeasure
 }
 
-// Shadower is what an Engine may offer besides: a congestion control that serves no flow gets all samples, and what it decides is only
-// looked at.
+// Shadower is what an Engine may offer besides: a congestion control or pacing module that serves no flow gets all events, and what it
+// decides is only looked at.
 type Shadower interface {
-	StartShadow(index int) error
+	StartShadow(kind plugins.Kind, index int) error
 	EndShadow() (flows []plugins.ShadowFlow, decisions uint64)
 }
 

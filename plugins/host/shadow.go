@@ -3,27 +3,27 @@ package host
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/fastpath-tcp/fastpath/plugins"
 )
 
-// ShadowReport is what a congestion control would have done.
+// ShadowReport is what a congestion control or pacing module would have done.
 type ShadowReport struct {
 	Decisions uint64               // how many it has made
 	Flows     []plugins.ShadowFlow // those that were there at the end
 }
 
-// Shadow feeds the samples of all flows for d to a congestion control that serves none, besides those that do, and tells what it would
-// have decided last. With keep a module that was started for this stays, for a Swap that follows. A module that died or was late is an error.
+// Shadow feeds the events of all flows for d to a congestion control or pacing module that serves none, besides those that do, and tells
+// what it would have decided last. With keep a module that was started for this stays, for a Swap that follows. A module that died or was late is an error.
 func (m *Manager) Shadow(ctx context.Context, kind plugins.Kind, name string, d time.Duration, keep bool) (r ShadowReport, err error) {
 	engine, ok := m.cfg.Engine.(Shadower)
 	switch {
 	case !ok:
 		return r, errors.New("this engine cannot mirror samples")
-	case kind != plugins.Cong:
-		return r, fmt.Errorf("%v modules cannot be watched: only congestion control decides by samples alone", kind)
+	case kind == plugins.Rtx:
+		return r, errors.New("an rtx module cannot be watched: what it is told follows from what the one that serves has sent again, so that the two cannot be " +
+			"compared; a trial of a few flows can (--percent, --trial)")
 	case d <= 0:
 		return r, errors.New("the time to watch is missing")
 	}
@@ -36,7 +36,7 @@ func (m *Manager) Shadow(ctx context.Context, kind plugins.Kind, name string, d 
 		if err != nil {
 			return SwapReport{}, err
 		}
-		if err = engine.StartShadow(in.index); err == nil {
+		if err = engine.StartShadow(kind, in.index); err == nil {
 			wait := make(chan struct{})
 			stop := context.AfterFunc(ctx, func() { close(wait) })
 			if !sleep(d, wait) {

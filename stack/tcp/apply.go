@@ -9,6 +9,9 @@ import (
 
 // applyPace takes a flow's pacing line.
 func (e *Engine) applyPace(index int, l *pace.Line) {
+	if e.shadow != nil {
+		e.shadow.observe(plugins.Pace, index, l.Flow, 0, l.Rate)
+	}
 	c := e.conn(l.Flow)
 	if c == nil || int(c.mod[plugins.Pace]) != index || !c.isOpen {
 		return
@@ -42,8 +45,8 @@ const maxWindow = 1 << 30
 
 // applyCong takes a congestion-control decision.
 func (e *Engine) applyCong(index int, d *cong.Decision) {
-	if e.shadow != nil && index == e.shadow.index {
-		e.shadow.observe(d)
+	if e.shadow != nil {
+		e.shadow.observe(plugins.Cong, index, d.Flow, d.Cwnd, d.Rate)
 	}
 	c := e.conn(d.Flow)
 	if c == nil || int(c.mod[plugins.Cong]) != index || !c.isOpen {

@@ -18,9 +18,12 @@ func (e *Engine) Modules() {
 	e.resumeSome()
 	e.rtx.run(e.now)
 	if e.shadow != nil {
-		e.mirror()
+		e.mirror(plugins.Cong)
 	}
 	e.cong.run(e.now)
+	if e.shadow != nil {
+		e.mirror(plugins.Pace)
+	}
 	e.pace.run(e.now)
 	e.endAckMerging()
 }
@@ -278,7 +281,11 @@ func (e *Engine) tellPace(c *Conn, kind uint8) {
 		e.resumed(c, plugins.Pace)
 	}
 	e.event++
-	ev := e.pace.push(c.mod[plugins.Pace])
+	e.fillPace(e.pace.push(c.mod[plugins.Pace]), c, kind)
+}
+
+// fillPace makes a pacing event with the flow's present state, as the latest event.
+func (e *Engine) fillPace(ev *pace.Event, c *Conn, kind uint8) {
 	*ev = pace.Event{
 		Flow: c.flow(), ID: e.event, Time: e.now, Kind: kind, MSS: c.mss, Cwnd: max(c.cwnd, c.sndNxt-c.sndUna),
 		Ssthresh: c.ssthresh, Rate: c.rate, MaxRate: c.Tuned().maxRate(), SRTT: c.stat.srtt,

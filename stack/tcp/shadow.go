@@ -5,10 +5,12 @@ import (
 
 	"github.com/fastpath-tcp/fastpath/cong"
 	"github.com/fastpath-tcp/fastpath/plugins"
+	"github.com/fastpath-tcp/fastpath/plugins/pace"
 )
 
-// shadow is a congestion control that gets all samples of the others' flows, and whose decisions are only looked at.
+// shadow is a congestion control or pacing module that gets all events of the others' flows, and whose answers are only looked at.
 type shadow struct {
+	kind      plugins.Kind
 	index     int
 	flows     []shadowFlow // by slot
 	decisions uint64
@@ -30,60 +32,87 @@ func (s *shadow) at(slot uint32) *shadowFlow {
 	return &s.flows[slot]
 }
 
-// StartShadow has congestion control i, which serves no flow, see all samples from now on; of present flows a Resume first.
-func (e *Engine) StartShadow(i int) error {
-	if err := e.check(plugins.Cong, i); err != nil {
+// StartShadow has module i of kind k, which serves no flow, see all events from now on; of present flows a Resume first. What a retransmit
+// queue is told follows from what it has said itself: there is no shadow of one.
+func (e *Engine) StartShadow(k plugins.Kind, i int) error {
+	if k != plugins.Cong && k != plugins.Pace {
+		return fmt.Errorf("there are no shadows of %v modules", k)
+	}
+	if err := e.check(k, i); err != nil {
 		return err
 	}
 	if e.shadow != nil {
 		return fmt.Errorf("another module is being watched already")
 	}
-	if n := e.member(plugins.Cong, i).flows; n > 0 {
+	if n := e.member(k, i).flows; n > 0 {
 		return fmt.Errorf("it serves %d flows already", n)
 	}
-	e.shadow = &shadow{index: i}
+	e.shadow = &shadow{kind: k, index: i}
 	for n := range e.slots {
-		if c := e.slots[n].conn; c != nil && c.opened() && !c.resume[plugins.Cong] { // one whose Resume is due has that mirrored
-			e.event++
+		c := e.slots[n].conn
+		if c == nil || !c.opened() || c.resume[k] { // one whose Resume is due has that mirrored
+			continue
+		}
+		e.event++
+		if k == plugins.Cong {
 			s := e.cong.push(uint8(i))
 			e.fillSample(s, c, cong.KindResume)
 			c.fillResume(s)
-			*e.shadow.at(c.slot) = shadowFlow{gen: c.gen, known: true}
+		} else {
+			e.fillPace(e.pace.push(uint8(i)), c, pace.EvResume)
 		}
+		*e.shadow.at(c.slot) = shadowFlow{gen: c.gen, known: true}
 	}
 	return nil
 }
 
-// mirror copies this turn's samples to the shadow.
-func (e *Engine) mirror() {
+// mirror copies this turn's events of a kind to the shadow.
+func (e *Engine) mirror(k plugins.Kind) {
+	switch {
+	case e.shadow.kind != k:
+	case k == plugins.Cong:
+		mirror(e, &e.cong, func(s *cong.Sample) (plugins.Flow, bool, bool) {
+			return s.Flow, s.Kind == cong.KindOpen || s.Kind == cong.KindResume, s.Kind == cong.KindClose
+		})
+	case k == plugins.Pace:
+		mirror(e, &e.pace, func(v *pace.Event) (plugins.Flow, bool, bool) {
+			return v.Flow, v.Kind == pace.EvOpen || v.Kind == pace.EvResume, v.Kind == pace.EvClose
+		})
+	}
+}
+
+func mirror[E, C any](e *Engine, k *kind[E, C], look func(*E) (flow plugins.Flow, opens, closes bool)) {
 	sh := e.shadow
-	for i, in := range e.cong.insts {
+	for i, in := range k.insts {
 		if in == nil || i == sh.index {
 			continue
 		}
 		for j := range in.in {
-			s := &in.in[j]
-			f := sh.at(s.Flow.Slot)
+			flow, opens, closes := look(&in.in[j])
+			f := sh.at(flow.Slot)
 			switch {
-			case s.Kind == cong.KindOpen || s.Kind == cong.KindResume:
-				*f = shadowFlow{gen: s.Flow.Gen, known: true}
-			case !f.known || f.gen != s.Flow.Gen:
+			case opens:
+				*f = shadowFlow{gen: flow.Gen, known: true}
+			case !f.known || f.gen != flow.Gen:
 				continue
-			case s.Kind == cong.KindClose:
+			case closes:
 				f.known = false
-				if c := e.conn(s.Flow); c != nil && c.isOpen && int(c.mod[plugins.Cong]) == sh.index {
+				if c := e.conn(flow); c != nil && c.isOpen && int(c.mod[sh.kind]) == sh.index {
 					continue // the flow has become its own
 				}
 			}
-			*e.cong.push(uint8(sh.index)) = *s
+			*k.push(uint8(sh.index)) = in.in[j]
 		}
 	}
 }
 
-// observe keeps a decision of the shadow.
-func (s *shadow) observe(d *cong.Decision) {
-	if f := s.at(d.Flow.Slot); f.known && f.gen == d.Flow.Gen {
-		f.said, f.cwnd, f.rate = true, d.Cwnd, d.Rate
+// observe keeps an answer of module index of kind k, if that is the shadow.
+func (s *shadow) observe(k plugins.Kind, index int, flow plugins.Flow, cwnd uint32, rate uint64) {
+	if k != s.kind || index != s.index {
+		return
+	}
+	if f := s.at(flow.Slot); f.known && f.gen == flow.Gen {
+		f.said, f.cwnd, f.rate = true, cwnd, rate
 		s.decisions++
 	}
 }
@@ -99,16 +128,26 @@ func (e *Engine) EndShadow(dst []plugins.ShadowFlow) (_ []plugins.ShadowFlow, de
 		f := &sh.flows[slot]
 		flow := plugins.Flow{Slot: uint32(slot), Gen: f.gen}
 		c := e.conn(flow)
-		if !f.known || c == nil || !c.isOpen || int(c.mod[plugins.Cong]) == sh.index {
+		if !f.known || c == nil || !c.isOpen || int(c.mod[sh.kind]) == sh.index {
 			continue
 		}
 		if f.said {
-			dst = append(dst, plugins.ShadowFlow{Local: c.Tuple.LocalAddr(), Peer: c.Tuple.RemoteAddr(), Cwnd: c.cwnd, Rate: c.rate,
-				WouldCwnd: min(max(f.cwnd, c.mss), maxWindow), WouldRate: f.rate})
+			sf := plugins.ShadowFlow{Local: c.Tuple.LocalAddr(), Peer: c.Tuple.RemoteAddr(), Rate: c.rate, WouldRate: f.rate}
+			if sh.kind == plugins.Cong {
+				sf.Cwnd, sf.WouldCwnd = c.cwnd, min(max(f.cwnd, c.mss), maxWindow)
+			} else {
+				sf.Rate = c.line.Rate
+			}
+			dst = append(dst, sf)
 		}
-		if e.check(plugins.Cong, sh.index) == nil {
-			e.event++
+		if e.check(sh.kind, sh.index) != nil {
+			continue
+		}
+		e.event++
+		if sh.kind == plugins.Cong {
 			*e.cong.push(uint8(sh.index)) = cong.Sample{Flow: flow, ID: e.event, Now: e.now, Kind: cong.KindClose}
+		} else {
+			*e.pace.push(uint8(sh.index)) = pace.Event{Flow: flow, ID: e.event, Time: e.now, Kind: pace.EvClose}
 		}
 	}
 	return dst, sh.decisions

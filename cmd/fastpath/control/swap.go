@@ -29,8 +29,8 @@ type SwapRequest struct {
 	TrialNS               int64 `json:"trial_ns,omitempty"`
 	MaxRTTIncreasePercent int   `json:"max_rtt_increase_percent,omitempty"`
 	MaxGoodputDropPercent int   `json:"max_goodput_drop_percent,omitempty"`
-	// ShadowNS is how long congestion control first gets the samples of all flows besides the one that serves them, and only tells what
-	// it would have decided. If it dies meanwhile or is late there is no swap.
+	// ShadowNS is how long a congestion control or pacing module first gets the events of all flows besides the one that serves them, and
+	// only tells what it would have decided. If it dies meanwhile or is late there is no swap.
 	ShadowNS int64 `json:"shadow_ns,omitempty"`
 	// To is the absolute path of a file with which the module is to go on, in place: with the flows and selections that it has. The file
 	// must have the checksum ToSHA256.
@@ -113,10 +113,10 @@ type SwapReply struct {
 	SHA256 string  `json:"sha256,omitempty"` // of the file that an upgraded module runs from
 }
 
-// Shadow is what a congestion control would have decided, had it served the flows whose samples it saw.
+// Shadow is what a congestion control or pacing module would have decided, had it served the flows whose events it saw.
 type Shadow struct {
 	Decisions uint64       `json:"decisions"`
-	Lower     int          `json:"lower"`  // flows whose window it would have made smaller
+	Lower     int          `json:"lower"`  // flows whose window, of pacing: rate, it would have made smaller
 	Higher    int          `json:"higher"` // larger
 	Flows     []ShadowFlow `json:"flows"`  // in the order of addresses, at most MaxShadowFlows
 }
@@ -130,13 +130,17 @@ type ShadowFlow struct {
 	Peer           netip.AddrPort `json:"peer"`
 	CwndBytes      uint32         `json:"cwnd_bytes"`
 	WouldCwndBytes uint32         `json:"would_cwnd_bytes"`
-	PacingBPS      uint64         `json:"pacing_bps"` // 0: from window and round-trip time
+	PacingBPS      uint64         `json:"pacing_bps"` // 0: from window and round-trip time; of pacing: none
 	WouldPacingBPS uint64         `json:"would_pacing_bps"`
 }
 
 // writeShadow writes what the module would have decided.
-func writeShadow(w io.Writer, s *Shadow) error {
-	if _, err := fmt.Fprintf(w, "shadow: %d decisions; the window of %d flows would be smaller, of %d larger\n", s.Decisions, s.Lower, s.Higher); err != nil {
+func writeShadow(w io.Writer, kind string, s *Shadow) error {
+	what := "window"
+	if kind == plugins.Pace.String() {
+		what = "rate"
+	}
+	if _, err := fmt.Fprintf(w, "shadow: %d decisions; the %s of %d flows would be smaller, of %d larger\n", s.Decisions, what, s.Lower, s.Higher); err != nil {
 		return err
 	}
 	rows := [][]string{{"LOCAL", "PEER", "CWND", "WOULD-BE", "PACING", "WOULD-BE"}}
@@ -146,9 +150,15 @@ func writeShadow(w io.Writer, s *Shadow) error {
 		}
 		return fmt.Sprintf("%.4g Mbit/s", float64(bps)/1e6)
 	}
+	bytes := func(n uint32) string {
+		if n == 0 {
+			return "-"
+		}
+		return u(uint64(n))
+	}
 	for i := range s.Flows {
 		f := &s.Flows[i]
-		rows = append(rows, []string{f.Local.String(), f.Peer.String(), u(uint64(f.CwndBytes)), u(uint64(f.WouldCwndBytes)), rate(f.PacingBPS), rate(f.WouldPacingBPS)})
+		rows = append(rows, []string{f.Local.String(), f.Peer.String(), bytes(f.CwndBytes), bytes(f.WouldCwndBytes), rate(f.PacingBPS), rate(f.WouldPacingBPS)})
 	}
 	return table(w, rows)
 }
@@ -166,7 +176,7 @@ type Trial struct {
 // WriteSwap writes the result of `ctl swap`.
 func WriteSwap(w io.Writer, r *SwapReply) error {
 	if r.Shadow != nil {
-		if err := writeShadow(w, r.Shadow); err != nil {
+		if err := writeShadow(w, r.Kind, r.Shadow); err != nil {
 			return err
 		}
 	}

@@ -145,8 +145,8 @@ func (e *engine) Measure(sel plugins.Selection) (all []plugins.FlowMeasure) {
 }
 
 // StartShadow implements host.Shadower.
-func (e *engine) StartShadow(index int) error {
-	return e.each(plugins.Cong, index, func(s *stack.Stack, i int) error { return s.StartShadow(i) })
+func (e *engine) StartShadow(k plugins.Kind, index int) error {
+	return e.each(k, index, func(s *stack.Stack, i int) error { return s.StartShadow(k, i) })
 }
 
 // EndShadow implements host.Shadower.

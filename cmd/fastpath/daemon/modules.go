@@ -23,7 +23,7 @@ import (
 // startModules starts the configured modules and gives them the flows. The built-in ones that the stacks began with then go.
 func (d *Daemon) startModules(ctx context.Context) (err error) {
 	c := &d.conf.Modules
-	hc := host.Config{Engine: d.engine, Log: d.log, PluginDir: c.PluginDir, Seed: rand.Uint64(), StartTimeout: c.StartTimeout.D()}
+	hc := host.Config{Engine: d.engine, Log: d.log, PluginDir: c.PluginDir, Seed: rand.Uint64(), StartTimeout: c.StartTimeout.D(), Spin: c.Spin.D()}
 	if hc.Isolation, err = isolation(c.User); err != nil {
 		return fmt.Errorf("modules.user: %w", err)
 	}
@@ -31,7 +31,7 @@ func (d *Daemon) startModules(ctx context.Context) (err error) {
 	for k := range plugins.NumKinds {
 		u := c.Kind(k)
 		hc.Use = append(hc.Use, host.Use{
-			Spec: d.spec(k, u.Use, &u.Binary), Fallback: u.Fallback, Guard: host.Guard{Late: u.Late.D(), Dead: u.Dead.D()},
+			Spec: d.spec(k, u.Use, &u.Binary), Fallback: u.Fallback, CPUs: u.CPUs, Guard: host.Guard{Late: u.Late.D(), Dead: u.Dead.D()},
 			Restart: host.Restart{Min: u.RestartMin.D(), Max: u.RestartMax.D(), Limit: u.RestartLimit, Window: u.RestartWindow.D()},
 		})
 	}
@@ -397,9 +397,9 @@ func shadowReply(s *host.ShadowReport) *control.Shadow {
 	for i := range s.Flows {
 		f := &s.Flows[i]
 		switch {
-		case f.WouldCwnd < f.Cwnd:
+		case f.WouldCwnd < f.Cwnd, f.Cwnd == 0 && f.WouldRate < f.Rate: // no window: pacing
 			r.Lower++
-		case f.WouldCwnd > f.Cwnd:
+		case f.WouldCwnd > f.Cwnd, f.Cwnd == 0 && f.WouldRate > f.Rate:
 			r.Higher++
 		}
 		if len(r.Flows) < control.MaxShadowFlows {

@@ -70,8 +70,13 @@ func TestSwapSelections(t *testing.T) {
 	if d.congs()["bbr"] != flows {
 		t.Errorf("after the shadow: %v", d.congs())
 	}
-	if _, err := try[control.SwapReply](d, control.OpSwap, control.SwapRequest{Kind: "rtx", Name: "list", ShadowNS: 1e8}); err == nil {
-		t.Error("a shadow of the retransmit queue")
+	paced := call[control.SwapReply](d, control.OpSwap, control.SwapRequest{Kind: "pace", Name: "none", DryRun: true, ShadowNS: 1e8})
+	if s := paced.Shadow; s == nil || s.Decisions < 2*flows || s.Higher < flows || s.Lower != 0 || s.Flows[0].PacingBPS == 0 || s.Flows[0].WouldPacingBPS != 0 {
+		t.Errorf("a shadow of pacing: %+v, %+v", paced, s)
+	}
+	if _, err := try[control.SwapReply](d, control.OpSwap, control.SwapRequest{Kind: "rtx", Name: "list", ShadowNS: 1e8}); err == nil ||
+		!strings.Contains(err.Error(), "cannot be compared") {
+		t.Errorf("a shadow of the retransmit queue: %v", err)
 	}
 
 	// A share: on the listening port's side, and on the other one's, which is of the same stack here.
