@@ -25,6 +25,7 @@ demo: build ## the main job: downloads and uploads by the kernel's TCP while mod
 test: build ## all tests (under 15 minutes)
 	$(GO) vet $(TAGS) ./...
 	@test/skipped
+	cd plugins/example && $(GO) vet . && $(GO) test .
 	@# Those that start daemons, processes and drivers, and measure times, have the machine for themselves, one at a time.
 	$(GO) test $(TAGS) -timeout 14m $$($(GO) list $(TAGS) ./... | grep -vE '$(ALONE)')
 	$(GO) test $(TAGS) -p 1 -timeout 14m $$($(GO) list $(TAGS) ./... | grep -E '$(ALONE)')

@@ -23,7 +23,7 @@ func newBothSides[E, C any](t *testing.T, sch *schema[E, C], m plugins.Module[E,
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := newRemote(sch, seg, &seg.Host.Bell, Guard{}, false, newNotify())
+	r, err := newRemote(sch, seg, &seg.Host.Bell, Guard{}, false, make(chan struct{}, 1))
 	if err != nil {
 		t.Fatal(err)
 	}

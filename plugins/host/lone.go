@@ -13,7 +13,8 @@ import (
 // it says the same each time, in simulations and conformance tests.
 type Lone struct {
 	Info   plugins.Info
-	Module any // an rtx.Module, pace.Module or cong.Module; also a plugins.Remote
+	Module any    // an rtx.Module, pace.Module or cong.Module; also a plugins.Remote
+	Seed   uint64 // that the module was given
 
 	m    *Manager
 	proc *process
@@ -32,7 +33,7 @@ func OpenLone(ctx context.Context, kind plugins.Kind, path string, params plugin
 	if err := m.cfg.setDefaults(); err != nil {
 		return nil, err
 	}
-	l := &Lone{m: m}
+	l := &Lone{m: m, Seed: m.cfg.seed(kind, 0)}
 	defer func() {
 		if err != nil {
 			err = errors.Join(fmt.Errorf("module %s: %w", path, err), l.Close())

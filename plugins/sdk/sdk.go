@@ -3,8 +3,8 @@
 //
 //	func main() { sdk.Serve(sdk.Module{Info: info, Cong: newModule}) }
 //
-// See plugins/example for one in a Go module of its own. Nothing else is needed: the process never sees a socket, a packet,
-// or another connection's data.
+// See plugins/example for one in a Go module of its own, with its test. Nothing else is to be imported: the names of the records' packages
+// are here, too. The process never sees a socket, a packet, or another connection's data.
 package sdk
 
 import (
@@ -53,7 +53,7 @@ func Serve(m Module) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(2)
 	}
-	if os.Getenv(link.Handshake.MagicCookieKey) != link.Handshake.MagicCookieValue {
+	if !Started() {
 		usage(&m)
 		os.Exit(1)
 	}
@@ -65,6 +65,11 @@ func Serve(m Module) {
 		GRPCServer:       plugin.DefaultGRPCServer,
 		Logger:           hclog.New(&hclog.LoggerOptions{Level: hclog.Warn, Output: os.Stderr, JSONFormat: true}),
 	})
+}
+
+// Started reports whether fastpath has started this process as a module.
+func Started() bool {
+	return os.Getenv(link.Handshake.MagicCookieKey) == link.Handshake.MagicCookieValue
 }
 
 // usage is for those who start a module by hand.
