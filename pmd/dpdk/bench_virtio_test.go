@@ -139,6 +139,9 @@ func ownRing(t *testing.T, args string, size int) float64 {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	qs := [2]pmd.Queue{back.Queue(0), front.Queue(0)}
+	for _, q := range qs {
+		q.Pool().Track(false) // as tests do
+	}
 	spinRing(qs, size, benchSettle)
 	cpu := threadTime()
 	n := spinRing(qs, size, benchWindow)
