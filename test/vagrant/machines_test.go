@@ -155,7 +155,7 @@ func (m machines) clean(t *testing.T) {
 func (m machines) iperf3(t *testing.T) {
 	m.t = t
 	for _, flag := range []string{"", "-R"} {
-		out := m.on("client", "iperf3 -c fastpath-lan -t 5 --json "+flag)
+		out := m.on("client", "iperf3 -c fastpath-lan -t 5 --json "+flag+" | tr -d '\\n\\t'")
 		var r struct {
 			End struct {
 				Received struct {
@@ -177,7 +177,7 @@ func (m machines) service(t *testing.T) {
 	m.t = t
 	const lib = "/usr/local/lib/fastpath"
 	nics := m.on("fastpath", lib+"/nic.sh status")
-	if strings.Count(nics, "uio_pci_generic")+strings.Count(nics, "vfio-pci") != 2 {
+	if strings.Count(nics, "uio_pci_generic")+strings.Count(nics, "vfio-pci") != 2 || strings.Count(nics, "02:fa:57:00:0") != 2 {
 		t.Errorf("with the service running, want two cards with a driver of DPDK:\n%s", nics)
 	}
 	var info control.Info

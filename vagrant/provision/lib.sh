@@ -7,6 +7,7 @@ SYS=${FASTPATH_SYS:-/sys}
 PROC=${FASTPATH_PROC:-/proc}
 # What was changed, so that it can be restored. Gone after a reboot, as the changes are.
 STATE=${FASTPATH_STATE:-/run/fastpath-host}
+umask 022 # all may read it
 
 say() { echo "${0##*/}: $*"; }
 warn() { echo "${0##*/}: $*" >&2; }
