@@ -1,7 +1,6 @@
 package stream
 
 import (
-	"slices"
 	"sort"
 
 	"github.com/fastpath-tcp/fastpath/stack/mem"
@@ -20,17 +19,14 @@ func (x *index) last() *mem.Chunk {
 	return x.c[len(x.c)-1]
 }
 
-func (x *index) push(c *mem.Chunk) { x.insert(len(x.c), c) }
-
-// insert puts c at position i of x.c. It reuses the front rather than grow, if that is worth the move.
-func (x *index) insert(i int, c *mem.Chunk) {
+// push appends c. It reuses the front rather than grow, if that is worth the move.
+func (x *index) push(c *mem.Chunk) {
 	if len(x.c) == cap(x.c) && x.lo > 0 && x.lo >= len(x.c)/4 {
 		n := copy(x.c, x.c[x.lo:])
 		clear(x.c[n:])
-		i -= x.lo
 		x.c, x.lo = x.c[:n], 0
 	}
-	x.c = slices.Insert(x.c, i, c)
+	x.c = append(x.c, c)
 }
 
 // popIf removes c if it is the first.
@@ -48,10 +44,4 @@ func (x *index) popIf(c *mem.Chunk) {
 func (x *index) search(off uint64) int {
 	q := x.c[x.lo:]
 	return x.lo + sort.Search(len(q), func(i int) bool { return q[i].End > off })
-}
-
-// clear empties x and keeps its memory.
-func (x *index) clear() {
-	clear(x.c)
-	x.c, x.lo = x.c[:0], 0
 }

@@ -17,7 +17,7 @@ type Recv struct {
 	first *mem.Chunk
 	wr    *mem.Chunk // the chunk of the next byte to commit, or the last one, if that is full
 	last  *mem.Chunk // end of the chain; it and wr count only while the state is busy
-	far   *index     // chunks beyond the end of the chain, not linked, with gaps
+	ahead chunkSet   // chunks between wr and last, and those beyond the end of the chain, not linked, with gaps
 
 	// The application's.
 	rd *mem.Chunk // head is in it; nil: see first
@@ -84,31 +84,26 @@ func (r *Recv) locate(off uint64, n int, tail uint64) *mem.Chunk {
 	end, prev := tail, r.last
 	if prev != nil {
 		end = prev.End
-		if off < end {
-			if off >= prev.Start {
-				return prev
-			}
-			c := r.wr
-			for off >= c.End {
-				c = c.Next.Load()
-			}
-			return c
+		if off < end && off >= prev.Start {
+			return prev
+		}
+		if off < r.wr.End {
+			return r.wr
 		}
 	}
 	// [from, to) is the gap around off.
-	from, to, pos := end, ^uint64(0), 0
-	if r.far != nil {
-		pos = r.far.search(off)
-		if pos < len(r.far.c) {
-			if c := r.far.c[pos]; c.Start <= off {
-				return c
-			}
-			to = r.far.c[pos].Start
+	from, to := end, ^uint64(0)
+	below, above := r.ahead.around(off)
+	if below != nil {
+		if off < below.End {
+			return below
 		}
-		if pos > r.far.lo {
-			prev = r.far.c[pos-1]
-			from = prev.End
+		if below.End > from {
+			from, prev = below.End, below
 		}
+	}
+	if above != nil {
+		to = above.Start
 	}
 	start := max(from, off&^(gapMin-1))
 	class := mem.ClassFor(int(off-start) + n)
@@ -126,38 +121,35 @@ func (r *Recv) locate(off uint64, n int, tail uint64) *mem.Chunk {
 	if start == end {
 		r.link(c, tail)
 	} else {
-		if r.far == nil {
-			r.far = new(index)
-		}
-		r.far.insert(pos, c)
+		r.ahead.add(c)
 	}
 	return c
 }
 
-// link appends c to the chain, and the far chunks that are adjacent then.
+// link appends c to the chain, and the chunks that are adjacent then.
 func (r *Recv) link(c *mem.Chunk, tail uint64) {
-	for {
-		if r.last == nil {
-			r.first, r.wr, r.last = c, c, c
-			r.tail.store(tail, busy)
-		} else {
-			full := r.last
-			if r.wr == full && full.End <= tail {
-				r.wr = c
-			}
-			r.last = c
-			full.Next.Store(c) // and then it may be freed
-		}
-		if r.far == nil {
-			return
-		}
-		end := c.End
-		if r.far.lo == len(r.far.c) || r.far.c[r.far.lo].Start != end {
-			return
-		}
-		c = r.far.c[r.far.lo]
-		r.far.popIf(c)
+	r.append(c, tail)
+	for c = r.ahead.at(c.End); c != nil; c = r.ahead.at(c.End) {
+		r.append(c, tail)
 	}
+}
+
+// append appends c to the chain.
+func (r *Recv) append(c *mem.Chunk, tail uint64) {
+	r.ahead.drop(c.Start)
+	full := r.last
+	r.last = c
+	switch {
+	case full == nil:
+		r.first, r.wr = c, c
+		r.tail.store(tail, busy)
+		return
+	case full != r.wr:
+		r.ahead.add(full)
+	case full.End <= tail:
+		r.wr = c
+	}
+	full.Next.Store(c) // and then it may be freed
 }
 
 // Commit says that everything below upto was written; the application may read it. The worker calls it.
@@ -174,6 +166,7 @@ func (r *Recv) Commit(upto uint64) {
 	}
 	for upto >= r.wr.End && r.wr != r.last {
 		r.wr = r.wr.Next.Load()
+		r.ahead.drop(r.wr.Start)
 	}
 	if r.wr == r.last && r.last.Fill <= upto {
 		r.tail.store(upto, idle)
@@ -186,25 +179,20 @@ func (r *Recv) Commit(upto uint64) {
 // (a receiver may renege: RFC 2018, 8). A last chunk, up to 64 KiB, goes with the application's next call. The worker calls
 // it.
 func (r *Recv) Prune() (freed int) {
-	if r.far != nil {
-		for _, c := range r.far.c[r.far.lo:] {
-			freed += len(c.Mem)
-			r.arena.Put(c)
-		}
-		r.far.clear()
-	}
 	tail, state := r.tail.load()
+	free := func(c *mem.Chunk) {
+		freed += len(c.Mem)
+		r.arena.Put(c)
+	}
+	r.ahead.clear(free)
 	if state != busy {
 		return freed
 	}
 	// The application does not look behind wr before more is committed: wr ends above the tail, or is the last.
-	c := r.wr.Next.Load()
-	r.wr.Next.Store(nil)
-	for r.last = r.wr; c != nil; {
-		next := c.Next.Load()
-		freed += len(c.Mem)
-		r.arena.Put(c)
-		c = next
+	if r.last != r.wr {
+		r.wr.Next.Store(nil)
+		free(r.last)
+		r.last = r.wr
 	}
 	r.last.Fill = tail
 	r.settle(tail)
@@ -285,17 +273,18 @@ func (r *Recv) at(head uint64) *mem.Chunk {
 
 // Reset frees everything and makes the queue a new one. Neither side may use it meanwhile.
 func (r *Recv) Reset() {
-	if _, state := r.tail.load(); state != none {
+	_, state := r.tail.load()
+	r.ahead.clear(func(c *mem.Chunk) {
+		if state == none || c.Start > r.last.Start { // the others are in the chain
+			r.arena.Put(c)
+		}
+	})
+	if state != none {
 		c := r.rd
 		if c == nil {
 			c = r.first
 		}
 		freeChain(r.arena, c)
-	}
-	if r.far != nil {
-		for _, c := range r.far.c[r.far.lo:] {
-			r.arena.Put(c)
-		}
 	}
 	*r = Recv{arena: r.arena}
 }

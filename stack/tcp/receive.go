@@ -5,6 +5,7 @@ import (
 
 	"github.com/fastpath-tcp/fastpath/stack/mem"
 	"github.com/fastpath-tcp/fastpath/stack/seq"
+	"github.com/fastpath-tcp/fastpath/stack/stream"
 	"github.com/fastpath-tcp/fastpath/stack/wire"
 )
 
@@ -135,8 +136,15 @@ func (e *Engine) outOfOrder(c *Conn, off uint64, data []byte) {
 // mayKeep reports whether a piece that came early may be kept: there are not too many, each of which may need a chunk of its own, and
 // under memory pressure a stream keeps its share at most. The peer has what is dropped (RFC 2018, 8).
 func (e *Engine) mayKeep(c *Conn, off, end uint64) bool {
+	c.ooo.SetLimit(c.maxPieces())
 	held := c.ooo.Bytes() + uint64(c.ooo.Len()*mem.Small.Size())
 	return held+end-off <= e.env.Budget.Share() && c.ooo.Room(off, end)
+}
+
+// maxPieces bounds the pieces that came early. A long path holds as many holes as it loses segments in a round trip, so the bound grows
+// with the buffer: the chunks that pieces may need beside their bytes are at most half of it.
+func (c *Conn) maxPieces() int {
+	return max(stream.DefaultRanges, int(c.rcvBuf)/(2*mem.Small.Size()))
 }
 
 // duplicate answers a segment that brings nothing new, with a D-SACK (RFC 2883, 4.1).
