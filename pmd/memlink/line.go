@@ -15,7 +15,8 @@ type entry struct {
 func (e *entry) before(f *entry) bool { return e.at < f.at || e.at == f.at && e.seq < f.seq }
 
 // line holds frames ordered by release time. Like netem's tfifo it appends what comes in order to a list and keeps only the rest
-// in a tree (here a binary heap). It allocates only while it grows.
+// in a tree (here a binary heap). What no later frame can overtake moves from there to the list, so that jitter costs as much as it
+// reorders, however many frames are on their way. It allocates only while it grows.
 type line struct {
 	seq  uint64
 	fifo []entry // a ring; its length is a power of two
@@ -26,13 +27,33 @@ type line struct {
 
 func (l *line) len() int { return l.n + len(l.heap) }
 
-func (l *line) push(at plugins.Time, b *pmd.Buf) {
+// push adds a frame that is released at a time. Later frames are expected not to be released before floor.
+func (l *line) push(at, floor plugins.Time, b *pmd.Buf) {
 	e := entry{at, l.seq, b}
 	l.seq++
-	if l.n > 0 && at < l.fifo[(l.head+l.n-1)&(len(l.fifo)-1)].at {
+	for len(l.heap) > 0 && l.heap[0].at <= floor && !l.heap[0].before(l.tail()) {
+		l.append(l.heap[0])
+		l.popHeap()
+	}
+	if at > floor || l.n > 0 && at < l.tail().at {
 		l.pushHeap(e)
 		return
 	}
+	l.append(e)
+}
+
+// none is before everything.
+var none = entry{at: -1 << 63}
+
+// tail is the last entry of the list.
+func (l *line) tail() *entry {
+	if l.n == 0 {
+		return &none
+	}
+	return &l.fifo[(l.head+l.n-1)&(len(l.fifo)-1)]
+}
+
+func (l *line) append(e entry) {
 	if l.n == len(l.fifo) {
 		l.grow()
 	}

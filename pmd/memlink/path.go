@@ -147,6 +147,7 @@ func (p *path) admit(q *queue, b *pmd.Buf, now plugins.Time) {
 	if p.draw.corrupt.Hit(p.cfg.Corrupt) && chance.Corrupt(b.Bytes(), p.cfg.CorruptFrom, p.cfg.CorruptBits, &p.draw.corrupt) {
 		p.n.Corrupted++
 	}
+	floor := at.Add(p.cfg.Delay - p.cfg.Jitter) // later frames leave the bottleneck later
 	at = at.Add(p.delay())
 	if p.extra != nil {
 		at = at.Add(min(max(p.extra(b.Bytes()), 0), p.extraMost))
@@ -159,7 +160,7 @@ func (p *path) admit(q *queue, b *pmd.Buf, now plugins.Time) {
 		p.n.Reordered++
 		at = at.Add(p.cfg.ReorderDelay)
 	}
-	p.lanes[q.steer(b)].line.push(at, b)
+	p.lanes[q.steer(b)].line.push(at, floor, b)
 }
 
 // delay draws the propagation delay of a frame.

@@ -147,7 +147,7 @@ func TestLeakNamesTheReceiver(t *testing.T) {
 //go:noinline
 func receiveAndForget(b *Port, rx []*pmd.Buf) int { _, n := b.Queue(0).Poll(nil, rx); return n }
 
-// TestLine compares the line with a sorted slice.
+// TestLine compares the line with a sorted slice, whether or not what it is told of later frames is true.
 func TestLine(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 50 {
@@ -159,7 +159,7 @@ func TestLine(t *testing.T) {
 				at := plugins.Time(r.Int64N(spread))
 				b := new(pmd.Buf)
 				model = append(model, entry{at, l.seq, b})
-				l.push(at, b)
+				l.push(at, at-50+plugins.Time(r.Int64N(60)), b)
 				slices.SortStableFunc(model, func(x, y entry) int { return int(x.at - y.at) })
 			} else if len(model) > 0 {
 				if l.next() != model[0].at {
@@ -173,6 +173,23 @@ func TestLine(t *testing.T) {
 			if l.len() != len(model) {
 				t.Fatalf("length %d, want %d", l.len(), len(model))
 			}
+		}
+	}
+}
+
+// Jitter puts no more into the heap than what it reorders, however many frames are on their way.
+func TestLineJitter(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 4))
+	var l line
+	const jitter = 200
+	for now := plugins.Time(0); now < 100_000; now++ {
+		late := plugins.Time(0)
+		if now%1000 == 0 {
+			late = 5000 // Reorder
+		}
+		l.push(now+plugins.Time(r.Int64N(2*jitter+1))+late, now, new(pmd.Buf))
+		if len(l.heap) > 2*jitter+100 {
+			t.Fatalf("%d of %d frames are in the heap", len(l.heap), l.len())
 		}
 	}
 }

@@ -84,7 +84,7 @@ type Conn struct {
 	unaOff              uint64
 	ipID                uint16
 	finQueued, finSent  bool
-	lowat               bool // the application wants little unsent (Tuning.NotSentLowat)
+	lowat               bool // what may be written ahead is limited by what is unsent (unsentMark)
 	flush               bool // until nothing is left, neither Nagle nor a cork holds a small segment
 	ackNow              bool
 	sendNew             uint8 // new segments that go before retransmissions (F-RTO)
@@ -242,19 +242,23 @@ func (c *Conn) setCwnd(cwnd uint32) {
 }
 
 // sizeSendBuffer lets the application write ahead two windows (as Linux does), so that there is always something to send, and no more,
-// so that it is still warm when it is sent. A window beyond twice of what is ever in flight does not count: something else limits
-// the flow. For a congestion control that does not follow losses (BBR) it is three windows, as in Linux: its window stays open while a hole
-// waits for a retransmission that was lost as well, and what was SACKed above the hole fills the buffer.
+// so that it is still warm when it is sent. For a congestion control that does not follow losses (BBR) it is three windows, as in Linux: its
+// window stays open while a hole waits for a retransmission that was lost as well, and what was SACKed above the hole fills the buffer.
+// With a large window it is a bound on what is unsent, whatever the peer has SACKed.
 func (c *Conn) sizeSendBuffer() {
 	if c.refused {
 		c.sndLimit.Store(0)
 		return
 	}
-	if c.lowat {
+	if c.lowat = c.unsentMark() > 0; c.lowat {
 		c.eng.limitUnsent(c)
 		return
 	}
-	limit := c.bufferLimit()
+	c.setSendLimit(c.bufferLimit())
+}
+
+// setSendLimit sets how many bytes the send stream may hold.
+func (c *Conn) setSendLimit(limit uint64) {
 	if old := c.sndLimit.Load(); limit < old || c.Tuned().SendBuffer != 0 || c.eng.env.Budget.Level() < mem.Pressure { // under pressure buffers do not grow
 		c.sndLimit.Store(limit)
 	}
@@ -265,12 +269,29 @@ func (c *Conn) bufferLimit() uint64 {
 	if n := c.Tuned().SendBuffer; n != 0 {
 		return uint64(n)
 	}
-	used := min(uint64(c.cwnd), 2*uint64(c.maxFlight))
 	windows := uint64(2)
 	if !c.wantsPRR {
 		windows = 3
 	}
-	return min(max(windows*used, minSendBuffer), uint64(c.eng.cfg.SendBuffer))
+	return min(max(windows*c.usedWindow(), minSendBuffer), uint64(c.eng.cfg.SendBuffer))
+}
+
+// usedWindow is the congestion window as far as the flow uses it: beyond twice of what is ever in flight something else limits it.
+func (c *Conn) usedWindow() uint64 { return min(uint64(c.cwnd), 2*uint64(c.maxFlight)) }
+
+// writeAhead is what a flow with a large window may have unsent: enough until its writer has run, little beside the window.
+const writeAhead = 4 << 20
+
+// unsentMark is how many bytes may be written beyond what was sent, where that is the limit rather than the send buffer: the application
+// wants it so, or the window is large. Else 0.
+func (c *Conn) unsentMark() uint64 {
+	if n := c.Tuned().NotSentLowat; n > 0 {
+		return uint64(n)
+	}
+	if c.Tuned().SendBuffer != 0 || c.usedWindow() <= writeAhead {
+		return 0
+	}
+	return writeAhead
 }
 
 // setTimer arms timer k. The wheel's entry moves only if it would come too late.

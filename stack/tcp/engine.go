@@ -25,7 +25,7 @@ type Config struct {
 	MinPathMTU     int           // least MTU believed of an IPv4 path, 68 to 1500; default 552
 	PathProbing    PathProbing   // when segments probe for the path's MTU (RFC 4821)
 	RecvStart      int           // bytes that it holds at first; default 64 KiB
-	SendBuffer     int           // bytes that a connection's send buffer may grow to; default 512 MiB
+	SendBuffer     int           // bytes that a connection's send buffer may grow to; default 1 GiB + 4 MiB: more than any window
 	InitialWindow  int           // segments (RFC 6928); default 10
 	DelAck         time.Duration // delayed acknowledgement; default 40 ms
 	TimeWait       time.Duration // default 60 s: twice the 30 s that Linux assumes a segment to live
@@ -65,7 +65,7 @@ func (c *Config) setDefaults() {
 	def(&c.RecvBuffer, 512<<20)
 	c.RecvBuffer = min(c.RecvBuffer, 0xffff<<wire.MaxWScale)
 	def(&c.RecvStart, 64<<10)
-	def(&c.SendBuffer, 512<<20)
+	def(&c.SendBuffer, maxWindow+writeAhead) // else a flow that the peer's window limits would pass for one that its application limits
 	def(&c.InitialWindow, 10)
 	def(&c.DelAck, 40*time.Millisecond)
 	def(&c.TimeWait, 60*time.Second)

@@ -35,7 +35,7 @@ func (e *Engine) segment(c *Conn, t *wire.TCP) {
 		t.Window >>= c.sndScale
 		c.ackNow = true
 	}
-	if c.tsOK && o.Set&wire.OptTS != 0 && t.Flags&wire.RST == 0 && e.paws(c, &o) {
+	if c.tsOK && o.Set&wire.OptTS != 0 && t.Flags&wire.RST == 0 && e.paws(c, t, &o) {
 		e.Stats.PAWS++
 		e.answerOld(c, t)
 		return
@@ -89,9 +89,23 @@ func (e *Engine) segment(c *Conn, t *wire.TCP) {
 // pawsFresh is how long TS.Recent stays valid (RFC 7323, 5.5).
 const pawsFresh = 24 * 24 * time.Hour
 
+// pawsSlack is by how many ticks a segment may be older than TS.Recent (TCP_PAWS_WINDOW of Linux): what left in two ticks that follow
+// each other may be reordered by a path's jitter, and is no old duplicate.
+const pawsSlack = 1
+
 // paws reports whether the segment is an old duplicate by its timestamp (RFC 7323, 5.3 R1).
-func (e *Engine) paws(c *Conn, o *wire.Options) bool {
-	return int32(o.TSVal-c.tsRecent) < 0 && e.now.Sub(c.tsRecentAt) < pawsFresh
+func (e *Engine) paws(c *Conn, t *wire.TCP, o *wire.Options) bool {
+	age := int32(c.tsRecent - o.TSVal)
+	return age > pawsSlack && e.now.Sub(c.tsRecentAt) < pawsFresh && !c.overtaken(t, age)
+}
+
+// overtaken reports whether the segment, which is age ticks older than TS.Recent, is an acknowledgement that others have overtaken on
+// their way (as Linux tells them, tcp_disordered_ack): it moves nothing, is younger than what a timeout repeats, and may have SACK blocks
+// that the others had no room for.
+func (c *Conn) overtaken(t *wire.TCP, age int32) bool {
+	wnd := uint32(t.Window) << c.sndScale
+	return t.Flags&(wire.SYN|wire.FIN|wire.RST|wire.ACK) == wire.ACK && len(t.Payload) == 0 && t.Seq == c.rcvNxt && t.Ack == c.sndUna &&
+		!seq.After(t.Seq, c.sndWl1) && !(t.Seq == c.sndWl1 && (wnd > c.sndWnd || wnd == 0)) && int64(age) <= int64(c.rto()/time.Millisecond)*6/5
 }
 
 // acceptable is the first check, of the sequence number (RFC 9293, 3.10.7.4). It trims the segment to the window. At a closed window a
@@ -229,8 +243,9 @@ func (e *Engine) ack(c *Conn, t *wire.TCP, o *wire.Options) bool {
 			e.peerUserTimeout(c, o.UserTimeout)
 		}
 	}
-	if o.Set&wire.OptTS != 0 && c.tsOK && seq.BeforeEq(t.Seq, c.lastAckSent) && !e.paws(c, o) {
-		// RFC 7323, 4.3: only what covers the last acknowledgement sent; and only with an acknowledgement that can be true, lest a
+	if o.Set&wire.OptTS != 0 && c.tsOK && seq.BeforeEq(t.Seq, c.lastAckSent) &&
+		(int32(o.TSVal-c.tsRecent) >= 0 || e.now.Sub(c.tsRecentAt) >= pawsFresh) {
+		// RFC 7323, 4.3: only what is not older, and covers the last acknowledgement sent; and only with an acknowledgement that can be true, lest a
 		// forged timestamp make all that follows look old (as Linux does).
 		c.tsRecent, c.tsRecentAt = o.TSVal, e.now
 	}

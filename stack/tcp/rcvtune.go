@@ -12,13 +12,18 @@ import (
 // Receive buffers size themselves (dynamic right-sizing, as Linux's tcp_rcv_space_adjust does it): once per round-trip time, the
 // buffer becomes twice what the application has read in it, and more if that grows, up to Config.RecvBuffer. An application that
 // does not read keeps the buffer it has.
+//
+// On a path that loses all the time the application reads late, and by fits and starts, because holes hold up what has arrived. What
+// counts there is what arrived in the round-trip time, and what waits behind holes needs room besides, lest the sender wait for the window
+// while its retransmissions are on their way.
 
 // rcvTune is what a connection keeps for that.
 type rcvTune struct {
 	rtt     time.Duration // as the receiver estimates it; 0: not known yet
 	at      plugins.Time  // start of the measurement under way
 	read    uint64        // stream offset that the application had read to then
-	space   uint32        // the most that the application read in one RTT
+	got     uint64        // bytes that had arrived then, in order or not
+	space   uint32        // the most that the application read in one RTT, or that arrived in one, and what waited behind holes then
 	lastEcr uint32
 	winEnd  uint32 // when RCV.NXT has come to it, a window has arrived since winAt
 	winAt   plugins.Time
@@ -47,7 +52,7 @@ func (e *Engine) measureRTT(c *Conn, t *wire.TCP, o *wire.Options) {
 		if c.rcvOff < tuneAfter {
 			return
 		}
-		r = &rcvTune{space: c.initialSpace(), at: e.now, read: c.rcv.Head()}
+		r = &rcvTune{space: c.initialSpace(), at: e.now, read: c.rcv.Head(), got: c.rcvOff + c.ooo.Bytes()}
 		c.rcvTune = r
 	}
 	switch {
@@ -82,11 +87,17 @@ func (e *Engine) tuneReceive(c *Conn) {
 		return
 	}
 	head := c.rcv.Head()
-	copied := int64(head-r.read) - int64(c.rcvOff-head) // what the application leaves lying it does not need room for
+	waits := c.ooo.Bytes()
+	got := c.rcvOff + waits
+	copied := int64(head - r.read)
+	if copied > 0 && waits > 0 {
+		copied = max(copied, int64(got-r.got)) + int64(waits)
+	}
+	copied -= int64(c.rcvOff - head) // what the application leaves lying it does not need room for
 	if copied > int64(r.space) {
 		e.growRcvBuf(c, uint64(copied))
 	}
-	r.at, r.read = e.now, head
+	r.at, r.read, r.got = e.now, head, got
 }
 
 func (e *Engine) growRcvBuf(c *Conn, copied uint64) {

@@ -47,12 +47,12 @@ func TestPAWS(t *testing.T) {
 	p, f := withTimestamps(t, "1000")
 	f.Send("P. 1:11(10) ack 1 <ts 1010 0>")
 	f.Expect(". 1:1(0) ack 11 <ts * 1010>")
-	f.Send("P. 11:21(10) ack 1 <ts 1009 0>")
+	f.Send("P. 11:21(10) ack 1 <ts 1008 0>")
 	f.Expect(". 1:1(0) ack 11 <ts * 1010>")
 	f.Send("P. 11:21(10) ack 1 <ts 1010 0>") // equal is not older
 	f.Expect(". 1:1(0) ack 21 <ts * 1010>")
 	// What has arrived before, and was delayed so much that its copy overtook it, is reported as a duplicate (RFC 2883, 4.1).
-	f.Send("P. 1:11(10) ack 1 <ts 1009 0>")
+	f.Send("P. 1:11(10) ack 1 <ts 1008 0>")
 	f.Expect(". 1:1(0) ack 21 <ts * 1010,sack 1:11>")
 	if s := p.Stats().TCP; s.PAWS != 2 {
 		t.Errorf("%d segments dropped, want 2", s.PAWS)

@@ -98,7 +98,6 @@ func (e *Engine) tuned(c *Conn) {
 	if n := c.Tuned().RecvBuffer; n != 0 {
 		c.setRcvBuf(uint32(min(max(n, minSetBuffer), e.cfg.RecvBuffer)))
 	}
-	c.lowat = c.Tuned().NotSentLowat > 0
 	e.tuneUserTimeout(c)
 	if h := &e.headers[c.slot%numHeaders]; h.flow == c.flow() {
 		h.ipSum, h.tcpSum = 0, 0 // to be made anew
@@ -117,14 +116,23 @@ func (e *Engine) setUp(c *Conn, s *Setup) {
 	e.tuned(c)
 }
 
-// limitUnsent lets the application write no more than the low-water mark beyond what was sent, and wakes it when it may.
+// limitUnsent lets the application write no more than a mark beyond what was sent, and wakes it when it may.
 func (e *Engine) limitUnsent(c *Conn) {
-	mark := uint64(c.Tuned().NotSentLowat)
-	if c.lowat = mark > 0; !c.lowat || !c.state.synchronized() || c.refused {
+	mark := c.unsentMark()
+	if c.lowat = mark > 0; !c.lowat {
+		c.sizeSendBuffer()
+		return
+	}
+	if !c.state.synchronized() || c.refused {
 		return
 	}
 	sent := min(c.off(c.sndNxt), c.snd.Tail())
-	c.sndLimit.Store(min(c.bufferLimit(), sent-c.snd.Head()+mark))
+	limit := sent - c.snd.Head() + mark
+	if c.Tuned().NotSentLowat > 0 {
+		c.sndLimit.Store(min(c.bufferLimit(), limit))
+	} else {
+		c.setSendLimit(min(limit, uint64(e.cfg.SendBuffer)))
+	}
 	if c.snd.Tail()-sent <= mark/2 {
 		e.env.Wake(&c.Wr)
 	}

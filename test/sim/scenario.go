@@ -49,7 +49,7 @@ type Host struct {
 
 	RecvBuffer    conf.Size     `toml:"recv_buffer"` // what it may grow to; default 512 MiB
 	RecvStart     conf.Size     `toml:"recv_start"`  // what it is at first; default 64 KiB
-	SendBuffer    conf.Size     `toml:"send_buffer"` // what it may grow to; default 512 MiB
+	SendBuffer    conf.Size     `toml:"send_buffer"` // what it may grow to; default 1 GiB + 4 MiB
 	InitialWindow int           `toml:"initial_window"`
 	DelAck        conf.Duration `toml:"delayed_ack"`
 	ECN           string        `toml:"ecn" one:"off passive on accecn"` // default passive
