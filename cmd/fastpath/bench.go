@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/fastpath-tcp/fastpath/conf"
 	"github.com/fastpath-tcp/fastpath/plugins"
@@ -50,6 +51,7 @@ machine, and the machine's own scheduling gaps before and after.`,
 		newBenchRtx(),
 		newBenchPace(),
 		newBenchCong(),
+		newBenchFounding(),
 		newBenchAll(),
 	)
 	return cmd
@@ -75,10 +77,7 @@ func newBenchOne(name, what string, defSize int64) *cobra.Command {
 	case bench.NameBulk, bench.NameRR:
 		fl.DurationVar(&f.time, "time", 3*time.Second, "duration of a run")
 		fl.IntVar(&f.flows, "flows", 1, "connections at the same time")
-		fl.DurationVar(&f.rtt, "rtt", 0, "round-trip time that the link adds")
-		fl.DurationVar(&f.jitter, "jitter", 0, "each frame's delay differs by up to this, either way")
-		fl.StringVar(&f.rate, "rate", "", "rate of the link, such as 10Gbit/s (default: none)")
-		fl.StringVar(&f.loss, "loss", "", "share of the writer's frames that are lost, such as 1%")
+		f.pathFlags(fl, 0, 0, "", "")
 	default:
 		fl.IntVar(&f.count, "count", 10_000, "connections")
 	}
@@ -137,6 +136,14 @@ The exit code is 1 if something that is required is missed.`,
 	return cmd
 }
 
+// pathFlags adds the flags of the link, with their defaults.
+func (f *benchFlags) pathFlags(fl *pflag.FlagSet, rtt, jitter time.Duration, rate, loss string) {
+	fl.DurationVar(&f.rtt, "rtt", rtt, "round-trip time that the link adds")
+	fl.DurationVar(&f.jitter, "jitter", jitter, "each frame's delay differs by up to this, either way")
+	fl.StringVar(&f.rate, "rate", rate, "rate of the link, such as 10Gbit/s; empty: no limit")
+	fl.StringVar(&f.loss, "loss", loss, "share of the writer's frames that are lost, such as 1%")
+}
+
 // path reads the flags of the link.
 func (f *benchFlags) path() error {
 	if f.rtt < 0 || f.jitter < 0 || f.rtt > 10*time.Second || f.jitter > f.rtt/2 {
@@ -164,7 +171,7 @@ func (f *benchFlags) check(name string) error {
 	if err := f.path(); err != nil {
 		return err
 	}
-	timed := name == bench.NameBulk || name == bench.NameRR || name == "all"
+	timed := name == bench.NameBulk || name == bench.NameRR || name == bench.NameFounding || name == "all"
 	switch {
 	case f.procs < 0:
 		return fmt.Errorf("--procs: %d is negative", f.procs)

@@ -72,6 +72,32 @@ func (x *receiver) checkEmpty(a *mem.Arena) {
 	}
 }
 
+// checkAhead: every chunk behind wr is found without a walk, and nothing else is in the set.
+func (x *receiver) checkAhead() {
+	x.t.Helper()
+	r := &x.r
+	n := 0
+	if _, state := r.tail.load(); state == busy {
+		for c := r.wr.Next.Load(); c != nil && c != r.last; c = c.Next.Load() {
+			if n++; r.ahead.at(c.Start) != c {
+				x.t.Fatalf("chunk [%d, %d) of the chain is not in the set", c.Start, c.End)
+			}
+		}
+	}
+	for off := r.Tail(); ; n++ {
+		_, c := r.ahead.around(off)
+		if c == nil {
+			break
+		}
+		if off = c.Start; r.last != nil && off <= r.last.Start {
+			n-- // counted
+		}
+	}
+	if n != r.ahead.len() {
+		x.t.Fatalf("%d chunks in the set, want %d", r.ahead.len(), n)
+	}
+}
+
 func TestRecvModel(t *testing.T) {
 	for seed := range uint64(25) {
 		rng := rand.New(rand.NewPCG(seed, 4))
@@ -101,6 +127,7 @@ func TestRecvModel(t *testing.T) {
 				x.read(len(x.buf), false)
 			}
 			x.checkEmpty(a)
+			x.checkAhead()
 		}
 		x.r.Reset()
 		if chunks(a) != 0 {

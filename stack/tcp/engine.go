@@ -21,7 +21,7 @@ import (
 // Config are the engine's settings. The zero value of a field means its default.
 type Config struct {
 	MTU            int           // of the interface; default 1500
-	RecvBuffer     int           // bytes that a connection's receive buffer may grow to; default 512 MiB, most 1 GiB - 16 KiB
+	RecvBuffer     int           // bytes that a connection's receive buffer may grow to; default and most 1 GiB - 16 KiB, the largest window
 	MinPathMTU     int           // least MTU believed of an IPv4 path, 68 to 1500; default 552
 	PathProbing    PathProbing   // when segments probe for the path's MTU (RFC 4821)
 	RecvStart      int           // bytes that it holds at first; default 64 KiB
@@ -62,7 +62,7 @@ type Config struct {
 func (c *Config) setDefaults() {
 	def(&c.MTU, 1500)
 	def(&c.MinPathMTU, minMTU4)
-	def(&c.RecvBuffer, 512<<20)
+	def(&c.RecvBuffer, 0xffff<<wire.MaxWScale)
 	c.RecvBuffer = min(c.RecvBuffer, 0xffff<<wire.MaxWScale)
 	def(&c.RecvStart, 64<<10)
 	def(&c.SendBuffer, maxWindow+writeAhead) // else a flow that the peer's window limits would pass for one that its application limits

@@ -78,6 +78,36 @@ func tuned(t *testing.T, cfg tcp.Config, opts string) (*tcptest.Peer, *tcptest.F
 	return p, f
 }
 
+// A path that loses a segment per round trip, which arrives two round trips late: what waits behind holes has room beside what comes
+// anew, so that the sender does not wait for the window.
+func TestReceiveBufferHoles(t *testing.T) {
+	p, f := tuned(t, tcp.Config{}, "mss 1000,ws 7,sackOK")
+	const round = 15
+	at := func(r int) int { return 1 + 1000*round*r }
+	send := func(seg int) {
+		f.Send(fmt.Sprintf(". %d:%d(1000) ack 1", seg, seg+1000))
+		p.Take()
+	}
+	read := 0
+	for r := range 12 {
+		for i := 1; i < round; i++ {
+			send(at(r) + 1000*i)
+		}
+		if late := r - 2; late >= 0 {
+			send(at(late))
+			n := at(late+1) - 1 - read
+			f.WantRead(n)
+			read += n
+		}
+		p.Idle(50 * ms)
+		p.Take()
+	}
+	// 15 segments come per round trip, and 30 to 45 wait.
+	if i := f.Info(); i.RcvBuf < 2*45_000 {
+		t.Errorf("buffer %d, %d bytes per round trip, %d wait", i.RcvBuf, 1000*round, 2*1000*round)
+	}
+}
+
 // An application that does not read gets no larger buffer, nor does one whose buffer is fixed, nor anybody above Config.RecvBuffer or
 // under memory pressure.
 func TestReceiveBufferStays(t *testing.T) {
@@ -186,6 +216,35 @@ func TestLimitedTimes(t *testing.T) {
 	f.Conn.Wr.Wait()
 	p.Idle(5 * ms)
 	want("at the end", 36*ms, 10*ms, 5*ms)
+}
+
+// What the peer has SACKed does not fill the send buffer: however long a hole stays, there is something to send.
+func TestSendBufferHoles(t *testing.T) {
+	p, f := established(t, tcp.Config{}, "mss 1000,ws 7,sackOK", 65535)
+	next := 0
+	write := func() {
+		for n := 1; n > 0; {
+			n, _ = f.Conn.TryWrite(tcptest.Bytes(uint64(next), 100_000))
+			next += n
+		}
+	}
+	write()
+	sent := 1
+	for range 100 {
+		for _, fr := range p.Take() {
+			if s, _ := p.Parse(fr.Data); len(s.Payload) > 0 {
+				sent = max(sent, int(s.Seq-f.IRS)+len(s.Payload))
+			}
+		}
+		p.Idle(ms)
+		f.Send(fmt.Sprintf(". 1:1(0) ack 1 win 65535 <sack 1001:%d>", sent))
+		write()
+	}
+	if i := f.Info(); i.NotSent == 0 || i.Sacked < 4*i.Cwnd {
+		t.Errorf("%d bytes are SACKed at a window of %d, %d are left to be sent", i.Sacked, i.Cwnd, i.NotSent)
+	}
+	f.Abort()
+	p.Take()
 }
 
 // The send buffer follows the congestion window up to Config.SendBuffer, and an application may fix it.

@@ -4,6 +4,9 @@ import (
 	"context"
 	"testing"
 	"time"
+
+	"github.com/fastpath-tcp/fastpath/plugins"
+	"github.com/fastpath-tcp/fastpath/pmd/memlink"
 )
 
 // The benchmark of retransmit queues measures what it says: every pattern, length and module, and entries that do not depend on the
@@ -32,5 +35,27 @@ func TestRtx(t *testing.T) {
 		if c.AtMost > 1.05 && c.AtLeast == 0 && !c.OK {
 			t.Errorf("%s: %v, at most %v", c.Name, c.Value, c.AtMost)
 		}
+	}
+}
+
+// The founding experiment runs with both queues, counts what they look at, and judges by its means. A short path and little time: the
+// figures say nothing here.
+func TestFounding(t *testing.T) {
+	o := Options{Size: 64 << 10, Time: 300 * time.Millisecond, Pollers: 2, Link: memlink.Path{Rate: 200e6, Delay: time.Millisecond, Jitter: 100 * time.Microsecond,
+		Loss: memlink.Loss{Random: memlink.Percent}}}
+	o.Modules[plugins.Cong].Name, o.Modules[plugins.Pace].Name = "bbr", "edt"
+	r, err := Founding(context.Background(), o, 2, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, q := range []string{"list", "btree"} {
+		for i, run := range r.Runs {
+			if run.Values[q+"_goodput_bps"] <= 0 || run.Values[q+"_visits_per_ack"] <= 0 {
+				t.Errorf("run %d, %s: %v", i, q, run.Values)
+			}
+		}
+	}
+	if len(r.Runs) != 2 || r.Ratio <= 0 || len(r.Checks) != 2 || r.Met {
+		t.Errorf("%d runs, ratio %v, met %v at 200 Mbit/s: %+v", len(r.Runs), r.Ratio, r.Met, r.Checks)
 	}
 }

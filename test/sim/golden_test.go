@@ -238,6 +238,28 @@ func TestLongFat(t *testing.T) {
 	}
 }
 
+// TestLongFatLossy: on a path that loses 1 % and reorders by its jitter, what is sent again is what was lost; neither the peer's window nor
+// the buffers nor old timestamps hold the flow back while lost retransmissions keep holes open for several round trips.
+func TestLongFatLossy(t *testing.T) {
+	r := run(t, load(t, "longlossy"), Options{})
+	last := r.Points[len(r.Points)-1]
+	var before int64
+	for _, p := range r.Points {
+		if p.TimeNS <= last.TimeNS-3e9 {
+			before = p.DeliveredBytes
+		}
+	}
+	f := &r.Report.Flows[0]
+	t.Logf("%d MB in the last three seconds, %d dropped, %d sent again", (last.DeliveredBytes-before)/1e6, f.Dropped, f.Retransmits)
+	if got := last.DeliveredBytes - before; got < 300e6 {
+		t.Errorf("%d MB in the last three seconds, the link carries 375", got/1e6)
+	}
+	if f.Retransmits > f.Dropped*21/20+3 {
+		t.Errorf("%d segments sent again for %d dropped", f.Retransmits, f.Dropped)
+	}
+	golden(t, "longlossy", r)
+}
+
 // TestDeterminism: two runs give the same JSON, CSV, capture and plot; another seed gives others.
 func TestDeterminism(t *testing.T) {
 	outputs := func(s *Scenario) (out [4][]byte) {

@@ -47,7 +47,7 @@ type Host struct {
 	Pace Use `toml:"pace"` // default edt
 	Cong Use `toml:"cong"` // default cubic
 
-	RecvBuffer    conf.Size     `toml:"recv_buffer"` // what it may grow to; default 512 MiB
+	RecvBuffer    conf.Size     `toml:"recv_buffer"` // what it may grow to; default 1 GiB - 16 KiB
 	RecvStart     conf.Size     `toml:"recv_start"`  // what it is at first; default 64 KiB
 	SendBuffer    conf.Size     `toml:"send_buffer"` // what it may grow to; default 1 GiB + 4 MiB
 	InitialWindow int           `toml:"initial_window"`

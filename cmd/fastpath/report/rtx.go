@@ -39,13 +39,17 @@ type RtxCheck struct {
 }
 
 // Judge fills in OK and Met.
-func (r *Rtx) Judge() {
-	r.Met = true
-	for i := range r.Checks {
-		c := &r.Checks[i]
+func (r *Rtx) Judge() { r.Met = judge(r.Checks) }
+
+// judge fills in OK of each check and reports whether all are met.
+func judge(checks []RtxCheck) (met bool) {
+	met = true
+	for i := range checks {
+		c := &checks[i]
 		c.OK = (c.AtMost == 0 || c.Value <= c.AtMost) && (c.AtLeast == 0 || c.Value >= c.AtLeast)
-		r.Met = r.Met && c.OK
+		met = met && c.OK
 	}
+	return met
 }
 
 // WriteText writes the result as two tables.
@@ -62,8 +66,14 @@ func (r *Rtx) WriteText(w io.Writer) error {
 		return err
 	}
 	fmt.Fprintln(w)
+	return writeChecks(w, r.Checks)
+}
+
+// writeChecks writes what is required, as a table.
+func writeChecks(w io.Writer, checks []RtxCheck) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "REQUIRED\tVALUE\tLIMIT\tVERDICT")
-	for _, c := range r.Checks {
+	for _, c := range checks {
 		limit, verdict := "≤ "+four(c.AtMost), "met"
 		if c.AtLeast != 0 {
 			limit = "≥ " + four(c.AtLeast)
