@@ -138,6 +138,46 @@ func (r *Ranges) Add(start, end uint64) (newly uint64, merged Range) {
 	return newly, m
 }
 
+// Next returns the lowest range that ends above off; the zero Range if there is none.
+func (r *Ranges) Next(off uint64) (next Range) {
+	s := r.s
+	switch {
+	case s == nil:
+	case s.inTree():
+		s.tree.DescendLessOrEqual(Range{Start: off}, func(x Range) bool {
+			if x.End > off {
+				next = x
+			}
+			return false
+		})
+		if next.End > off {
+			return next
+		}
+		s.tree.AscendGreaterOrEqual(Range{Start: off + 1}, func(x Range) bool {
+			next = x
+			return false
+		})
+	default:
+		if i := s.find(off + 1); i < len(s.list) {
+			next = s.list[i]
+		}
+	}
+	return next
+}
+
+// Last returns the highest range; the zero Range if there is none.
+func (r *Ranges) Last() (last Range) {
+	s := r.s
+	switch {
+	case s == nil:
+	case s.inTree():
+		last, _ = s.tree.Max()
+	case len(s.list) > 0:
+		last = s.list[len(s.list)-1]
+	}
+	return last
+}
+
 // Room reports whether Add would take [start, end): the set is not full, or the range touches another.
 func (r *Ranges) Room(start, end uint64) bool {
 	s := r.s

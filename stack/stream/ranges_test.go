@@ -65,6 +65,25 @@ func checkRanges(t testing.TB, r *Ranges, m *bitmap) {
 	if r.Bytes() != bytes || r.First() != first {
 		t.Fatalf("Bytes %d, First %v; want %d, %v", r.Bytes(), r.First(), bytes, first)
 	}
+	last := Range{}
+	for off := uint64(0); ; {
+		x := r.Next(off)
+		if i := slices.IndexFunc(want, func(w Range) bool { return w.End > off }); i < 0 && x != (Range{}) || i >= 0 && x != want[i] {
+			t.Fatalf("Next(%d) is %v of %v", off, x, want)
+		}
+		if x == (Range{}) {
+			break
+		}
+		last = x
+		off = x.End - uint64(x.Len()&1) // its last byte, or behind it
+		if off < x.End && r.Next(off) != x {
+			t.Fatalf("Next(%d) is %v, want %v", off, r.Next(off), x)
+		}
+		off = x.End
+	}
+	if r.Last() != last {
+		t.Fatalf("Last is %v, want %v", r.Last(), last)
+	}
 	// RFC 2018, 4: most recent first, each once, as many as fit.
 	const base = 0xffffff00 // so that sequence numbers wrap
 	var blocks [4]seq.Range

@@ -111,6 +111,7 @@ func (e *Engine) applyRtx(index int, m *rtx.Command) {
 	case rtx.CmdReneged:
 		if c.out != &nothing {
 			c.out.log.renege()
+			c.out.heard.Reset()
 		}
 	case rtx.CmdNotLost:
 		if c.out != &nothing {

@@ -134,7 +134,7 @@ type Conn struct {
 	cwndLimited        bool
 	decided            bool   // cong has answered since the barrier
 	rtxTimer           uint8  // kind of timerRtx
-	replay             uint8  // 1: the Resume to the rtx module was sent, its log is not complete
+	replay             uint8  // what of the log the new rtx module has been told
 	appLimited         uint64 // delivered count up to which rate samples are application-limited; 0: not
 	cwrEnd             uint32
 	cwndSeq, maxFlight uint32

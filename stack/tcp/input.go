@@ -6,7 +6,6 @@ import (
 	"github.com/fastpath-tcp/fastpath/plugins"
 	"github.com/fastpath-tcp/fastpath/plugins/rtx"
 	"github.com/fastpath-tcp/fastpath/stack/seq"
-	"github.com/fastpath-tcp/fastpath/stack/stream"
 	"github.com/fastpath-tcp/fastpath/stack/wire"
 )
 
@@ -163,9 +162,7 @@ func (c *Conn) resetsToo(s uint32) bool {
 	case s == c.rcvNxt-1:
 		return c.state == CloseWait || c.state == LastAck || c.state == Closing
 	case c.ooo.Len() > 0 && c.sackOK:
-		last := uint64(0)
-		c.ooo.All(func(r stream.Range) bool { last = r.End; return true })
-		return s == c.rcvSeq(last)
+		return s == c.rcvSeq(c.ooo.Last().End)
 	}
 	return false
 }
@@ -335,6 +332,7 @@ func (e *Engine) advance(c *Conn, ack uint32) {
 	c.out.lost.trim(ack)
 	c.sndUna = ack
 	c.unaOff += uint64(data)
+	c.out.heard.Trim(c.unaOff)
 	c.snd.Release(c.unaOff)
 	c.stallSince, c.backstops = 0, 0
 	if c.out.log.n == 0 {
@@ -409,7 +407,10 @@ func (e *Engine) sackBlocks(c *Conn, ack uint32, o *wire.Options, ev *rtx.Event)
 
 // ackEvent hands an acknowledgement to rtx. Plain ones of the same batch are merged: the last says it all.
 func (e *Engine) ackEvent(c *Conn, ev *rtx.Event) {
-	if c.resume[plugins.Rtx] {
+	if ev.NSack > 0 && (c.resume[plugins.Rtx] || e.rtx.insts[c.mod[plugins.Rtx]].remote != nil) {
+		c.hear(ev)
+	}
+	if c.resume[plugins.Rtx] && c.replay != replayHeard {
 		return // the log that is being replayed shortens by itself
 	}
 	plain := ev.NSack == 0 && ev.Flags == 0 && ev.DSack.Empty()

@@ -86,7 +86,7 @@ func (e *Engine) rehome(c *Conn, k plugins.Kind, to int) {
 // needResume queues a Resume of c for its module of kind k.
 func (e *Engine) needResume(c *Conn, k plugins.Kind) {
 	if k == plugins.Rtx {
-		c.replay = 0
+		c.replay = replayNothing
 	}
 	if k == plugins.Cong {
 		e.event++
@@ -160,59 +160,6 @@ func (c *Conn) fillResume(s *cong.Sample) {
 	if c.stat.rateAppLimited {
 		s.Flags |= cong.FlagAppLimited
 	}
-}
-
-// resumeRtx sends the Resume and the log of a flow to its rtx module, as much as budget allows. Until the log has ended, the flow
-// sends nothing new and its acknowledgements only shorten the log.
-func (e *Engine) resumeRtx(c *Conn, budget int) (used int) {
-	if c.replay == 0 {
-		e.resumed(c, plugins.Rtx)
-		ev := e.rtxEvent(c, rtx.EvResume)
-		ev.Seq, ev.End, ev.MSS = c.sndUna, c.sndNxt, c.mss
-		ev.Echo = plugins.Time(c.stat.srtt)
-		ev.FirstSent = plugins.Time(c.stat.minRTT)
-		ev.DeliveredTime = plugins.Time(c.stat.rttvar) * 1000
-		ev.Delivered, ev.Lost = c.stat.delivered, c.stat.lost
-		ev.Flags = c.rtxFlags()
-		ev.TxID = c.txID
-		c.replay, used = 1, 1
-		if c.out.log.n == 0 {
-			ev.Flags |= rtx.FlagLast
-			c.resume[plugins.Rtx] = false
-			return used
-		}
-		c.out.told = c.sndUna
-	}
-	log := &c.out.log
-	for p := log.seek(c.out.told); used < budget; p = log.next(p) {
-		s := log.get(p)
-		if s == nil {
-			break
-		}
-		ev := e.rtxEvent(c, rtx.EvLog)
-		ev.Seq, ev.End, ev.TxID, ev.Time, ev.Timer = s.seq, s.end, s.txID+uint32(s.run), s.time, s.mark
-		ev.Delivered, ev.DeliveredTime, ev.FirstSent, ev.Lost = s.delivered, s.deliveredTime, s.firstSent, s.lost
-		if s.mark&rtx.MarkRetrans != 0 {
-			ev.Flags |= rtx.FlagRetrans
-		}
-		if s.appLimited {
-			ev.Flags |= rtx.FlagAppLimited
-		}
-		c.out.told = s.end
-		if s.end == c.sndNxt {
-			ev.Flags |= rtx.FlagLast
-			c.resume[plugins.Rtx] = false
-			e.makeReady(c)
-		}
-		used++
-	}
-	if c.resume[plugins.Rtx] && c.out.log.n == 0 { // everything was acknowledged meanwhile
-		e.rtxEvent(c, rtx.EvLog).Flags = rtx.FlagLast
-		c.resume[plugins.Rtx] = false
-		e.makeReady(c)
-		used++
-	}
-	return used
 }
 
 func (c *Conn) rtxFlags() (f uint8) {

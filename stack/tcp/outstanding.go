@@ -6,15 +6,19 @@ import (
 	"github.com/fastpath-tcp/fastpath/plugins/rtx"
 	"github.com/fastpath-tcp/fastpath/stack/mem"
 	"github.com/fastpath-tcp/fastpath/stack/seq"
+	"github.com/fastpath-tcp/fastpath/stack/stream"
 )
 
 // outstanding is what a connection keeps while it has something in flight.
 type outstanding struct {
 	log  segLog
 	lost lostQueue
-	prr  prr
-	dups uint32 // without SACK: bytes that duplicate acknowledgements say have arrived
-	told uint32 // during a Resume: log entries below have been told to the rtx module
+	// What the peer has SACKed, as stream offsets, while the rtx module may not know of it: it is a process, which may die with it, or the
+	// log is being replayed.
+	heard stream.Ranges
+	prr   prr
+	dups  uint32 // without SACK: bytes that duplicate acknowledgements say have arrived
+	told  uint32 // during a Resume: log entries below have been told to the rtx module
 }
 
 // notLost voids all lost marks.
@@ -55,6 +59,7 @@ func (p *outPool) idle(c *Conn) {
 	c.out = &nothing
 	o.log.clear()
 	o.lost.r = o.lost.r[:0]
+	o.heard.Reset()
 	o.prr, o.dups, o.told = prr{}, 0, 0
 	if len(o.log.ring) > minRing || cap(o.lost.r) > 64 {
 		p.rings.put(o.log.ring)
