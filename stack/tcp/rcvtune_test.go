@@ -218,35 +218,6 @@ func TestLimitedTimes(t *testing.T) {
 	want("at the end", 36*ms, 10*ms, 5*ms)
 }
 
-// What the peer has SACKed does not fill the send buffer: however long a hole stays, there is something to send.
-func TestSendBufferHoles(t *testing.T) {
-	p, f := established(t, tcp.Config{}, "mss 1000,ws 7,sackOK", 65535)
-	next := 0
-	write := func() {
-		for n := 1; n > 0; {
-			n, _ = f.Conn.TryWrite(tcptest.Bytes(uint64(next), 100_000))
-			next += n
-		}
-	}
-	write()
-	sent := 1
-	for range 100 {
-		for _, fr := range p.Take() {
-			if s, _ := p.Parse(fr.Data); len(s.Payload) > 0 {
-				sent = max(sent, int(s.Seq-f.IRS)+len(s.Payload))
-			}
-		}
-		p.Idle(ms)
-		f.Send(fmt.Sprintf(". 1:1(0) ack 1 win 65535 <sack 1001:%d>", sent))
-		write()
-	}
-	if i := f.Info(); i.NotSent == 0 || i.Sacked < 4*i.Cwnd {
-		t.Errorf("%d bytes are SACKed at a window of %d, %d are left to be sent", i.Sacked, i.Cwnd, i.NotSent)
-	}
-	f.Abort()
-	p.Take()
-}
-
 // The send buffer follows the congestion window up to Config.SendBuffer, and an application may fix it.
 func TestSendBufferGrows(t *testing.T) {
 	p, f := established(t, tcp.Config{SendBuffer: 1 << 20}, "mss 1000,ws 7", 65535)

@@ -26,3 +26,32 @@ func TestSendBufferWindows(t *testing.T) {
 		}
 	}
 }
+
+// With a large window, what is unsent is bounded, and nothing else: whatever the peer has SACKed behind a hole, the writer goes on.
+func TestSendBufferUnsent(t *testing.T) {
+	budget, err := mem.NewBudget(mem.Limits{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := New(Config{}, Env{Arena: mem.NewHeapArena(budget), Budget: budget, Link: oneLink{}, Wake: func(*Waiter) {}, Kicked: func() {}}, 1e9)
+	c := e.newConn(&Tuple{Local: wire.AddrFrom(netip.MustParseAddr("10.0.0.1")), Remote: wire.AddrFrom(netip.MustParseAddr("10.0.0.2"))})
+	const window = 2 * writeAhead
+	c.maxFlight = window
+	c.state = Established
+	c.snd.Init(e.env.Arena)
+	for range 10 {
+		sent := c.snd.Tail()
+		c.sndNxt = c.sndUna + uint32(sent)
+		c.setCwnd(window)
+		for n := 1; n > 0; {
+			n = c.snd.Append(make([]byte, 1<<20), c.sndLimit.Load())
+		}
+		if got := c.snd.Tail() - sent; got != writeAhead {
+			t.Errorf("%d bytes are unsent behind %d that are outstanding", got, sent)
+		}
+	}
+	if c.snd.Tail() <= 3*window {
+		t.Errorf("only %d bytes were written", c.snd.Tail())
+	}
+	c.state = Closed
+}
