@@ -12,7 +12,7 @@ import (
 func newBenchFounding() *cobra.Command {
 	f := &benchFlags{size: 64 << 10, flows: 1}
 	cmd := &cobra.Command{
-		Use:   bench.NameFounding,
+		Use:   "founding",
 		Short: "The founding experiment: bulk transfer over a long path that loses, list against btree",
 		Long: `Repeat the experiment of the founding document in real time: a bulk transfer over 10 Gbit/s, 150 ms ± 200 µs and 1 % loss, with
 BBR and paced, without offloads or coalescing below TCP, with the linear retransmit queue of individually allocated segments and with
