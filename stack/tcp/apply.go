@@ -62,7 +62,7 @@ func (e *Engine) applyCong(index int, d *cong.Decision) {
 	}
 	c.decided = true
 	c.aux = d.Aux
-	c.tsoGoal = min(d.TSOGoal, maxBurst)
+	c.tsoGoal = uint16(min(d.TSOGoal, maxBurst-1))
 	c.wantsPRR = d.Flags&cong.WantsPRR != 0
 	c.ssthresh = max(d.Ssthresh, 2*c.mss)
 	cwnd := min(max(d.Cwnd, c.mss), maxWindow)

@@ -27,7 +27,7 @@ func (c *Conn) pieceGoal() uint32 {
 	goal := min(c.line.Rate>>rateShift, maxBurst)
 	least := 2 * c.mss
 	if c.tsoGoal != 0 {
-		goal, least = uint64(c.tsoGoal), min(max(c.tsoGoal, c.mss), least)
+		goal, least = uint64(c.tsoGoal), min(max(uint32(c.tsoGoal), c.mss), least)
 	}
 	if c.stat.minRTT > 0 {
 		goal += maxBurst >> min(c.stat.minRTT/time.Microsecond>>rttLog, 31)

@@ -108,7 +108,8 @@ type Conn struct {
 	softErr             Errno // what an ICMP error said of what is in flight
 	tsRecentAt          plugins.Time
 	ackPend             uint32 // bytes received and not acknowledged yet
-	maxAcked            uint32 // payload of the largest segment that the peer has acknowledged (RFC 5927, 7.2)
+	maxAcked            uint16 // payload of the largest segment that the peer has acknowledged (RFC 5927, 7.2)
+	tsoGoal             uint16 // bytes per burst that cong would like; 0: none
 	lastData, lastAck   plugins.Time
 	ato                 time.Duration
 	ooo                 stream.Ranges
@@ -141,7 +142,7 @@ type Conn struct {
 	queued             uint32 // payload bytes that the port has not completed
 	barrier            uint64 // id of the last RTO, recovery entry, undo or swap: decisions older than it are dropped
 	pacedSRTT          uint32 // µs, that pace was last told
-	tsoGoal            uint32 // bytes per burst that cong would like; 0: none
+	credit             int32  // of fair queueing, bytes
 	burst              burst
 	lastEvent          uint64 // id of the last rtx event
 	aux                [3]uint64
@@ -165,11 +166,11 @@ type Conn struct {
 	count      Counts
 	x          *extra // what few connections need; nil for the others
 	newData    bool   // bytes arrived in this turn that the reader has not been told of
-	orphan     bool   // the application has closed it
-	starved    bool   // its writer found no memory
-	counted    bool   // in Stats.Orphans
+	refused    bool   // the next departure lies beyond the line's horizon: writers wait
 	unresolved bool
-	refused    bool // the next departure lies beyond the line's horizon: writers wait
+	orphan     bool // the application has closed it
+	starved    bool // its writer found no memory
+	counted    bool // in Stats.Orphans
 	chrono     chrono
 }
 

@@ -180,7 +180,7 @@ type Engine struct {
 	touched  []*Conn // got segments in this turn
 	run      run
 	merging  []*Conn // have an acknowledgement in this turn's rtx events that further ones may be merged into
-	ready    connQueue
+	ready    readyFlows
 	resuming []*Conn // flows that changed owner and wait for their Resume
 	due      []uint32
 	waiting  []*Conn // have something to send and no link address yet
@@ -425,31 +425,4 @@ func (e *Engine) freeSlot(s uint32) {
 	e.slots[s] = entry{gen: e.slots[s].gen}
 	e.slots[s].gen++
 	e.freeSlots = append(e.freeSlots, s)
-}
-
-// connQueue is a first-in-first-out list of connections; the links are indexes into the ring, so that it allocates only to grow.
-type connQueue struct {
-	ring []*Conn
-	head int
-	n    int
-}
-
-func (q *connQueue) push(c *Conn) {
-	if q.n == len(q.ring) {
-		r := make([]*Conn, max(64, 2*len(q.ring)))
-		for i := range q.n {
-			r[i] = q.ring[(q.head+i)%len(q.ring)]
-		}
-		q.ring, q.head = r, 0
-	}
-	q.ring[(q.head+q.n)&(len(q.ring)-1)] = c
-	q.n++
-}
-
-func (q *connQueue) pop() *Conn {
-	c := q.ring[q.head]
-	q.ring[q.head] = nil
-	q.head = (q.head + 1) & (len(q.ring) - 1)
-	q.n--
-	return c
 }

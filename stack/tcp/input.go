@@ -326,7 +326,7 @@ func (e *Engine) advance(c *Conn, ack uint32) {
 		data-- // the FIN's sequence number
 	}
 	if c.out.log.n > 0 {
-		c.maxAcked = max(c.maxAcked, min(c.out.log.at(0).len(), data, c.mss))
+		c.maxAcked = max(c.maxAcked, uint16(min(c.out.log.at(0).len(), data, c.mss)))
 	}
 	c.out.log.ack(ack)
 	c.out.lost.trim(ack)

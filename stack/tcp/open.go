@@ -43,6 +43,7 @@ func (e *Engine) initConn(c *Conn) {
 		c.due[i] = never
 	}
 	c.opts.Store(e.options())
+	c.credit = firstCredit
 	c.tsOffset = e.tsOffset(&c.Tuple)
 	c.ipID = uint16(c.tsOffset >> 7)
 	if e.cfg.AdvTimeout > 0 {

@@ -10,46 +10,11 @@ import (
 	"github.com/fastpath-tcp/fastpath/stack/wire"
 )
 
-// quantum is how many segments a connection may send before the next one has its turn.
-const quantum = 16
-
-// makeReady queues c for output.
-func (e *Engine) makeReady(c *Conn) {
-	if !c.inReady {
-		c.inReady = true
-		e.ready.push(c)
-	}
-}
-
-// Output sends what may leave now: acknowledgements, retransmissions and new data, each connection in turn. A connection that
-// stops for want of room stays queued; one that waits for its window, an acknowledgement or its departure time does not.
-func (e *Engine) Output() {
-	stuck := !e.SendResets()
-	e.ackTouched()
-	e.retryWaiting()
-	e.fullStop = stuck
-	for e.ready.n > 0 {
-		c := e.ready.pop()
-		c.inReady = false
-		if c.state == Closed {
-			continue
-		}
-		switch e.send(c) {
-		case sendMore:
-			e.makeReady(c)
-		case sendFull:
-			e.makeReady(c)
-			e.fullStop = true
-			return
-		}
-	}
-}
-
 type sendResult uint8
 
 const (
 	sendDone sendResult = iota // nothing more may leave now
-	sendMore                   // the quantum is used up
+	sendMore                   // so many segments were sent that others have their turn
 	sendFull                   // no room or no buffers
 )
 

@@ -107,7 +107,7 @@ func (e *Engine) tooBig(c *Conn, q *wire.Quote) {
 		return
 	}
 	size := max(mtu-c.overhead(), e.floor(c))
-	if size >= c.maxAcked { // nothing larger has ever arrived: the path's first word
+	if size >= uint32(c.maxAcked) { // nothing larger has ever arrived: the path's first word
 		e.believe(c, size)
 		return
 	}

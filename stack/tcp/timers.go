@@ -94,7 +94,7 @@ func (e *Engine) expired(c *Conn, k int) {
 		if c.held != 0 {
 			e.portLate(c)
 		}
-		e.makeReady(c)
+		e.departs(c)
 	case timerKeepalive:
 		e.keepaliveExpired(c)
 	}
