@@ -17,7 +17,7 @@ func newBenchPace() *cobra.Command {
 	f := &benchFlags{}
 	o := bench.PaceOptions{}
 	cmd := &cobra.Command{
-		Use:   bench.NamePace,
+		Use:   "pace",
 		Short: "What pacing and the send path do, beside the figures of the founding documents",
 		Long: `Measure pacing and the send path. "precision" is the mean rate in virtual time while pieces leave late, with the jitter credit and
 without it. "realtime" is the same in real time, on a sink in memory and, where DPDK is built in, on net_null and net_ring, beside a loop

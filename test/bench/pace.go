@@ -11,9 +11,6 @@ import (
 	"github.com/fastpath-tcp/fastpath/pmd"
 )
 
-// NamePace is the benchmark of pacing and the send path.
-const NamePace = "pace"
-
 // PaceOptions of the benchmark.
 type PaceOptions struct {
 	Runs    int           // of each measurement in real time
