@@ -21,7 +21,7 @@ import (
 
 var (
 	box  = flag.String("box", "", "test the machines with this box, inside test/vagrant/world")
-	keep = flag.String("out", "", "directory for the demonstration's results (default: a temporary one)")
+	keep = flag.String("out", "", "absolute path of a directory for the demonstration's results (default: a temporary one)")
 )
 
 // dir is where the Vagrantfile is.
