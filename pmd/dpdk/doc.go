@@ -60,10 +60,10 @@
 // themselves, so the linker has to take all of their archives; net_pcap is left out for want of its libraries.
 //
 //	go build -tags dpdk,netgo,osusergo -ldflags "-linkmode external -extldflags '-static
-//	  -Wl,--whole-archive -lrte_bus_pci -lrte_bus_vdev -lrte_mempool_ring -lrte_net_af_packet -lrte_net_tap -lrte_net_virtio
+//	  -Wl,--whole-archive -lrte_bus_pci -lrte_bus_vdev -lrte_mempool_ring -lrte_mempool_stack -lrte_net_af_packet -lrte_net_tap -lrte_net_virtio
 //	  -lrte_net_vhost -lrte_net_null -lrte_net_ring -Wl,--no-whole-archive
 //	  -Wl,--start-group -lrte_vhost -lrte_cryptodev -lrte_dmadev -lrte_security -lrte_gso -lrte_hash -lrte_rcu -lrte_timer
-//	  -lrte_pci -lrte_ethdev -lrte_meter -lrte_net -lrte_mbuf -lrte_mempool -lrte_ring -lrte_eal -lrte_telemetry -lrte_kvargs
+//	  -lrte_pci -lrte_ethdev -lrte_meter -lrte_net -lrte_mbuf -lrte_mempool -lrte_stack -lrte_ring -lrte_eal -lrte_telemetry -lrte_kvargs
 //	  -lbsd -lmd -lnuma -lfdt -lm -Wl,--end-group'"
 //
 // # Wake descriptors

@@ -53,8 +53,8 @@ func kernelDir() string {
 // The archives of DPDK that a program needs whole, since its drivers register themselves, and those from which it takes what it needs;
 // pmd/dpdk/doc.go says more.
 const (
-	wholeArchives = "bus_pci bus_vdev mempool_ring net_af_packet net_tap net_virtio net_vhost net_null net_ring"
-	archives      = "vhost cryptodev dmadev security gso hash rcu timer pci ethdev meter net mbuf mempool ring eal telemetry kvargs"
+	wholeArchives = "bus_pci bus_vdev mempool_ring mempool_stack net_af_packet net_tap net_virtio net_vhost net_null net_ring"
+	archives      = "vhost cryptodev dmadev security gso hash rcu timer pci ethdev meter net mbuf mempool stack ring eal telemetry kvargs"
 )
 
 // program builds the fully static program.
