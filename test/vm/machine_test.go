@@ -106,7 +106,7 @@ func (m *machine) arguments(disk string) []string {
 	if cpu == "" {
 		cpu = "max"
 	}
-	return append([]string{"-machine", kind, "-accel", "tcg,thread=multi", "-cpu", cpu, "-smp", strconv.Itoa(max(m.cpus, 1)), "-m", "512M",
+	return append([]string{"-machine", kind, "-accel", "tcg,thread=multi", "-cpu", cpu, "-smp", strconv.Itoa(max(m.cpus, 1)), "-m", "768M",
 		"-nodefaults", "-no-reboot", "-display", "none", "-kernel", filepath.Join(kernelDir(), "vmlinuz"), "-initrd", disk, "-append", kernel,
 		"-serial", "file:" + m.serial, "-serial", "unix:" + m.consolePath() + ",server=on,wait=off"}, iommu...)
 }
@@ -159,6 +159,9 @@ func (m *machine) answer() (out string, status int) {
 	for {
 		line, err := m.lines.ReadString('\n')
 		if s, ok := strings.CutPrefix(line, "## "); ok && err == nil {
+			if strings.TrimSpace(s) == "again" {
+				return "", again
+			}
 			status, err := strconv.Atoi(strings.TrimSpace(s))
 			m.must(err)
 			return strings.TrimSuffix(out, "\n"), status
@@ -173,10 +176,17 @@ func (m *machine) answer() (out string, status int) {
 // try runs a command in the guest.
 func (m *machine) try(format string, args ...any) (out string, status int) {
 	m.Helper()
-	_, err := fmt.Fprintf(m.console, format+"\n", args...)
-	m.must(err)
-	return m.answer()
+	command := fmt.Sprintf(format, args...)
+	for status = again; status == again; {
+		_, err := fmt.Fprintf(m.console, "%d %s\n", len(command), command)
+		m.must(err)
+		out, status = m.answer()
+	}
+	return out, status
 }
+
+// again is the status of a command that did not reach the guest whole.
+const again = -1
 
 // run is try for commands that must succeed.
 func (m *machine) run(format string, args ...any) string {
@@ -197,7 +207,7 @@ func (m *machine) configure(toml string) {
 // halt has the guest turn itself off.
 func (m *machine) halt() {
 	m.Helper()
-	_, err := io.WriteString(m.console, "poweroff -f\n")
+	_, err := io.WriteString(m.console, "11 poweroff -f\n")
 	m.must(err)
 	select {
 	case <-m.done:
