@@ -38,13 +38,15 @@ func rows(o FloorOptions) []row {
 	secs := strconv.Itoa(max(int(o.Time.Seconds()), 1))
 	conns := strconv.Itoa(o.Conns)
 	rr := []string{"rr", "-size", "64", "-n", "100000"}
+	cps := []string{"cps", "-n", conns, "-secs", "30"}
 	return []row{
 		{"bulk, 64 KB writes", NameBulk, Options{Size: 65536, Time: o.Time, Pollers: bulkPollers()}, "goodput_bps", []string{"bulk", "-link", "chan", "-size", "65536", "-secs", secs}, 1e9, 2.1e9, 8, 0},
 		{"bulk, 500-byte writes", NameBulk, Options{Size: 500, Time: o.Time, Pollers: bulkPollers()}, "goodput_bps", []string{"bulk", "-link", "pipe", "-size", "500", "-secs", secs}, 1e9, 0.6e9, 10, 0},
 		{"request/response, polling", NameRR, Options{Size: 64, Time: o.Time, Procs: 1}, "rate_per_s", rr, 1, 43_000, 5, 0},
 		{"the same, on all processors", NameRR, Options{Size: 64, Time: o.Time}, "rate_per_s", rr, 1, 43_000, 0, 0},
 		{"request/response, locked worker", NameRR, Options{Size: 64, Time: o.Time, Spin: true}, "rate_per_s", rr, 1, 43_000, 2, 0},
-		{"connections", NameCPS, Options{Size: 64, Time: 30 * time.Second, Count: o.Conns}, "rate_per_s", []string{"cps", "-n", conns, "-secs", "30"}, 1, 7_700, 5, 0},
+		{"connections, polling", NameCPS, Options{Size: 64, Time: 30 * time.Second, Count: o.Conns, Procs: 1}, "rate_per_s", cps, 1, 7_700, 5, 0},
+		{"the same, on all processors", NameCPS, Options{Size: 64, Time: 30 * time.Second, Count: o.Conns}, "rate_per_s", cps, 1, 7_700, 0, 0},
 		{"idle endpoint", NameIdle, Options{Count: o.Conns}, "endpoint_bytes", []string{"idle", "-n", conns}, 1, 5_700, 0, 1_500},
 	}
 }
