@@ -97,7 +97,13 @@ type Path struct {
 	// (interrupt coalescing). Such a port has no pmd.Copies, and its ring has room for what it does not keep.
 	Hold, HoldEach time.Duration
 
-	Loss      Loss
+	Loss Loss
+
+	// PolicerRate, in bits per second, and PolicerBurst, in bytes, are a token bucket before the bottleneck: a frame for which it has too
+	// few tokens is dropped, and nothing waits. It is full at first. 0 is none.
+	PolicerRate  uint64
+	PolicerBurst int
+
 	Duplicate PPB
 
 	// Reorder delays a frame by another ReorderDelay, so that later ones overtake it. KeepOrder does not apply to it.
@@ -139,7 +145,7 @@ const (
 
 // timed reports whether the path needs a clock.
 func (p *Path) timed() bool {
-	return p.Rate != 0 || p.Delay != 0 || p.Jitter != 0 || p.Reorder != 0 || p.holds()
+	return p.Rate != 0 || p.Delay != 0 || p.Jitter != 0 || p.Reorder != 0 || p.PolicerRate != 0 || p.holds()
 }
 
 // holds reports whether the sending port keeps its frames.
@@ -219,6 +225,9 @@ func (c *Config) validate() error {
 func (p *Path) validate(name string, clock bool, e *errs) {
 	e.check(clock || !p.timed(), "Now: a clock is needed for the rate, delay, jitter, reordering or hold of %s", name)
 	e.check(p.Rate <= 1e15, "%s.Rate: %d is more than 10^15 bits per second", name, p.Rate)
+	e.check(p.PolicerRate <= 1e15, "%s.PolicerRate: %d is more than 10^15 bits per second", name, p.PolicerRate)
+	e.check(p.PolicerBurst >= 0 && p.PolicerBurst <= 1<<30, "%s.PolicerBurst: %d is not in 0 … 2^30", name, p.PolicerBurst)
+	e.check((p.PolicerRate == 0) == (p.PolicerBurst == 0), "%s.PolicerBurst: needs PolicerRate, and PolicerRate needs it", name)
 	e.check(p.Overhead >= 0 && p.Overhead <= 1<<16, "%s.Overhead: %d", name, p.Overhead)
 	for _, f := range []struct {
 		name string

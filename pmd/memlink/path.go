@@ -14,6 +14,7 @@ import (
 type Counters struct {
 	Frames      uint64 // entered the path
 	Lost        uint64 // by Loss
+	Policed     uint64 // no tokens in the policer's bucket
 	QueueDrops  uint64 // no room in the queue
 	Duplicated  uint64
 	Uncopied    uint64 // not duplicated for want of a buffer
@@ -33,6 +34,7 @@ type path struct {
 	cfg  Path
 	draw *draws
 	loss lossModel
+	pol  policer
 	net  bottleneck
 	last plugins.Time // latest release, for KeepOrder
 	n    Counters
@@ -66,6 +68,7 @@ func (p *path) set(cfg Path) {
 	defer p.mu.Unlock()
 	p.cfg = cfg
 	p.loss.set(cfg.Loss)
+	p.pol.set(&cfg)
 	p.net.set(&cfg)
 	if cfg.timed() { // not unset: frames with a release time may be on their way
 		p.timed.Store(true)
@@ -81,8 +84,7 @@ func (p *path) send(q *queue, tx []*pmd.Buf, now plugins.Time) {
 		now = 0 // the sender read the clock for its other direction; the receiver will not read it for this one
 	}
 	for _, b := range tx {
-		if p.loss.lost(p.draw) {
-			p.n.Lost++
+		if dropped := p.before(b, now); dropped {
 			p.drop(q, b)
 			if q.port.holds {
 				q.kept.push(max(now, p.net.busy), &p.cfg)
@@ -108,6 +110,19 @@ func (p *path) send(q *queue, tx []*pmd.Buf, now plugins.Time) {
 			l.wake.at(next)
 		}
 	}
+}
+
+// before says whether a frame is dropped before it reaches the bottleneck.
+func (p *path) before(b *pmd.Buf, now plugins.Time) (dropped bool) {
+	switch {
+	case p.loss.lost(p.draw):
+		p.n.Lost++
+	case !p.pol.pass(b.Len()+p.cfg.Overhead, now):
+		p.n.Policed++
+	default:
+		return false
+	}
+	return true
 }
 
 // drop frees a frame that the path drops.

@@ -234,6 +234,28 @@ func TestQueueIsDropTail(t *testing.T) {
 	}
 }
 
+// A policer passes its burst, then its rate, and nothing waits for it.
+func TestPolicer(t *testing.T) {
+	d := newBed(t, Path{PolicerRate: 8e6, PolicerBurst: 3500}, nil) // a byte each microsecond
+	for n := range 5 {
+		d.send(n, 1000) // three pass, 500 tokens are left
+	}
+	d.v.add(499 * time.Microsecond)
+	d.send(5, 1000)
+	d.v.add(time.Microsecond)
+	d.send(6, 1000)
+	d.v.add(time.Hour) // it fills up, but not more
+	for n := 7; n < 12; n++ {
+		d.send(n, 1000)
+	}
+	if got, want := numbers(d.finish()), []int{0, 1, 2, 6, 7, 8, 9}; !slices.Equal(got, want) {
+		t.Errorf("frames %v arrived, want %v", got, want)
+	}
+	if c := d.a.Counters(); c.Policed != 5 || c.Frames != 12 || c.Lost != 0 || c.QueueDrops != 0 {
+		t.Errorf("counters %+v", c)
+	}
+}
+
 func TestClockIsReadOncePerPoll(t *testing.T) {
 	both := func(c *Config) { c.BtoA = c.AtoB }
 	for _, tc := range []struct {

@@ -127,6 +127,15 @@ func (c *check) path(key string, p *Path) {
 	if p.Jitter > p.Delay {
 		c.bad(at("jitter"), "%v is more than the delay of %v", p.Jitter, p.Delay)
 	}
+	if p.Policer.Rate.Bits() > 1e15 {
+		c.bad(at("policer.rate"), "%v is more than 1000Tbit/s", p.Policer.Rate)
+	}
+	if p.Policer.Burst > 1<<30 {
+		c.bad(at("policer.burst"), "%v is more than 1GiB", p.Policer.Burst)
+	}
+	if (p.Policer.Rate == 0) != (p.Policer.Burst == 0) {
+		c.bad(at("policer"), "rate and burst are needed")
+	}
 	if p.Reorder.Chance > 0 && p.Reorder.By == 0 {
 		c.bad(at("reorder"), "by is needed")
 	}

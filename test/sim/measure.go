@@ -34,7 +34,7 @@ func (r *runner) sample(now plugins.Time) {
 		p := r.port(i)
 		_, bytes := p.Queued(now)
 		c := p.Counters()
-		l.QueueBytes[i], l.Dropped[i] = int64(bytes), int64(c.Lost+c.QueueDrops)
+		l.QueueBytes[i], l.Dropped[i] = int64(bytes), int64(c.Lost+c.Policed+c.QueueDrops)
 	}
 	r.res.Links = append(r.res.Links, l)
 	for _, f := range r.flows {
@@ -113,7 +113,7 @@ func (r *runner) linkReport(i int, now plugins.Time) report.Link {
 	c, tx, rx := p.Counters(), p.Stats(), peer.Stats()
 	out := report.Link{
 		Name: linkNames[i], RateBPS: int64(r.cap[i].rate), Frames: int64(tx.TxFrames), FrameBytes: int64(tx.TxBytes), Delivered: int64(rx.RxFrames),
-		LostRandom: int64(c.Lost), LostQueue: int64(c.QueueDrops), Duplicated: int64(c.Duplicated), Reordered: int64(c.Reordered),
+		LostRandom: int64(c.Lost), LostQueue: int64(c.QueueDrops), LostPolicer: int64(c.Policed), Duplicated: int64(c.Duplicated), Reordered: int64(c.Reordered),
 		Corrupted: int64(c.Corrupted), Marked: int64(c.Marked), QueueMaxBytes: int64(c.QueuedBytes),
 	}
 	path := [2]Path{r.s.Link.AtoB, r.s.Link.BtoA}

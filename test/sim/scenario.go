@@ -82,6 +82,7 @@ type Path struct {
 	Jitter      conf.Duration `toml:"jitter"`
 	KeepOrder   bool          `toml:"keep_order"`
 	Loss        Loss          `toml:"loss"`
+	Policer     Policer       `toml:"policer"`
 	Duplicate   Probability   `toml:"duplicate"`
 	Reorder     Reorder       `toml:"reorder"`
 	Corrupt     Corrupt       `toml:"corrupt"`
@@ -102,6 +103,12 @@ type Gilbert struct {
 	ToGood Probability `toml:"to_good"`
 	Good   Probability `toml:"good"`
 	Bad    Probability `toml:"bad"`
+}
+
+// Policer is a token bucket that drops what is beyond its rate.
+type Policer struct {
+	Rate  conf.Rate `toml:"rate"`
+	Burst conf.Size `toml:"burst"`
 }
 
 // Reorder holds a frame back, so that later ones overtake it.
@@ -200,6 +207,7 @@ func (p *Path) memlink() memlink.Path {
 			Gilbert: memlink.Gilbert{ToBad: memlink.PPB(p.Loss.Gilbert.ToBad), ToGood: memlink.PPB(p.Loss.Gilbert.ToGood),
 				Good: memlink.PPB(p.Loss.Gilbert.Good), Bad: memlink.PPB(p.Loss.Gilbert.Bad)},
 		},
+		PolicerRate: p.Policer.Rate.Bits(), PolicerBurst: int(p.Policer.Burst),
 		Duplicate: memlink.PPB(p.Duplicate), Reorder: memlink.PPB(p.Reorder.Chance), ReorderDelay: p.Reorder.By.D(),
 		Corrupt: memlink.PPB(p.Corrupt.Chance), CorruptBits: p.Corrupt.Bits,
 	}

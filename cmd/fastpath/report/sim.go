@@ -68,6 +68,7 @@ type Link struct {
 	Delivered      int64  `json:"delivered"`       // frames
 	LostRandom     int64  `json:"lost_random"`     // frames that the loss model took
 	LostQueue      int64  `json:"lost_queue"`      // frames that found the queue full
+	LostPolicer    int64  `json:"lost_policer"`    // frames beyond the policer's rate and burst
 	Duplicated     int64  `json:"duplicated"`      // frames
 	Reordered      int64  `json:"reordered"`       // frames
 	Corrupted      int64  `json:"corrupted"`       // frames
