@@ -106,11 +106,8 @@ func rtxCase(ctx context.Context, o RtxOptions, pattern string, n int) ([]report
 			if n <= 1000 { // else the list comes first: the others are compared on what it got done
 				i = (run + j) % len(rtxModules)
 			}
-			if err := ctx.Err(); err != nil {
-				return nil, err
-			}
 			var err error
-			if f[i], err = rtxOnce(i, pattern, n, uint64(run), o.Budget, math.MaxInt); err != nil {
+			if f[i], err = rtxOnce(ctx, i, pattern, n, uint64(run), o.Budget, math.MaxInt); err != nil {
 				return nil, err
 			}
 		}
@@ -125,7 +122,7 @@ func rtxCase(ctx context.Context, o RtxOptions, pattern string, n int) ([]report
 			same := f[i]
 			if list.acks < same.acks && n > 1000 { // compare on what the list got done
 				var err error
-				if same, err = rtxOnce(i, pattern, n, uint64(run), o.Budget, list.acks); err != nil {
+				if same, err = rtxOnce(ctx, i, pattern, n, uint64(run), o.Budget, list.acks); err != nil {
 					return nil, err
 				}
 			}
@@ -147,19 +144,19 @@ func rtxCase(ctx context.Context, o RtxOptions, pattern string, n int) ([]report
 const rtxFew = 32
 
 // rtxOnce measures a fresh instance of module i.
-func rtxOnce(i int, pattern string, n int, seed uint64, budget time.Duration, limit int) (rtxFigure, error) {
+func rtxOnce(ctx context.Context, i int, pattern string, n int, seed uint64, budget time.Duration, limit int) (rtxFigure, error) {
 	m, err := rtxModules[i].make(rtxModules[i].params, 1)
 	if err != nil {
 		return rtxFigure{}, err
 	}
-	return rtxMeasure(m, pattern, n, seed, budget, limit), nil
+	return rtxMeasure(ctx, m, pattern, n, seed, budget, limit), ctx.Err()
 }
 
 // rtxShort is how long short queues are measured, over and over.
 const rtxShort = 5 * time.Millisecond
 
-// rtxMeasure measures a fresh module, for at most budget and limit acknowledgements.
-func rtxMeasure(m rtx.Module, pattern string, n int, seed uint64, budget time.Duration, limit int) (r rtxFigure) {
+// rtxMeasure measures a fresh module, for at most budget and limit acknowledgements, or until ctx ends.
+func rtxMeasure(ctx context.Context, m rtx.Module, pattern string, n int, seed uint64, budget time.Duration, limit int) (r rtxFigure) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	f := rtxload.New(m)
@@ -185,7 +182,7 @@ func rtxMeasure(m rtx.Module, pattern string, n int, seed uint64, budget time.Du
 				}
 				return 256
 			})
-			if spent > budget || r.acks >= limit {
+			if spent > budget || r.acks >= limit || ctx.Err() != nil {
 				break
 			}
 		}
@@ -197,9 +194,11 @@ func rtxMeasure(m rtx.Module, pattern string, n int, seed uint64, budget time.Du
 			f.Fill(n)
 			f.Wait(10e6)
 			recv.Reset(n)
-			for at := 0; at < len(arrive) && spent < budget && r.acks < limit; {
-				part := arrive[at:min(at+256, len(arrive), at+limit-r.acks)]
+			step := 1 // one acknowledgement can take a long linear queue a minute: when the budget is used up is seen in time
+			for at := 0; at < len(arrive) && spent < budget && r.acks < limit && ctx.Err() == nil; {
+				part := arrive[at:min(at+step, len(arrive), at+limit-r.acks)]
 				at += len(part)
+				before := spent
 				timed(func() int {
 					for _, i := range part {
 						f.Wait(1e3)
@@ -208,9 +207,12 @@ func rtxMeasure(m rtx.Module, pattern string, n int, seed uint64, budget time.Du
 					}
 					return len(part)
 				})
+				if spent-before < budget/256 {
+					step = min(4*step, 256)
+				}
 			}
 			whole = true
-			if spent >= budget || r.acks >= limit {
+			if spent >= budget || r.acks >= limit || ctx.Err() != nil {
 				break
 			}
 		}
