@@ -22,6 +22,8 @@ build: deps ## build bin/fastpath and the example module
 demo: build ## the main job: downloads and uploads by the kernel's TCP while modules are swapped and killed
 	@$(BIN) demo $(DEMO_FLAGS)
 
+# Tests build without the profile, which would compile everything once more: a minute.
+test: export GOFLAGS := $(strip $(shell $(GO) env GOFLAGS) -pgo=off)
 test: build ## all tests (under 15 minutes)
 	$(GO) vet $(TAGS) ./...
 	@test/skipped

@@ -158,8 +158,8 @@ func (w *world) iperf(int64) {
 		}
 		w.must(json.Unmarshal(w.command(nil, "iperf3", args...), &r))
 		w.Logf("iperf3 %s: %d bytes sent, %d received", reverse, r.End.Sent.Bytes, r.End.Received.Bytes)
-		if r.Error != "" || r.End.Received.Bytes < 64<<10 {
-			w.Errorf("iperf3 %s: error %q", reverse, r.Error)
+		if r.Error != "" || r.End.Received.Bytes < 1<<10 { // on the awful path a second can hold little but timeouts
+			w.Errorf("iperf3 %s: %d bytes received, error %q", reverse, r.End.Received.Bytes, r.Error)
 		}
 		if err := server.wait(10 * time.Second); err != nil {
 			w.Errorf("iperf3 -s: %v\n%s", err, server.said())
