@@ -181,7 +181,8 @@ type Engine struct {
 	run      run
 	merging  []*Conn // have an acknowledgement in this turn's rtx events that further ones may be merged into
 	ready    readyFlows
-	resuming []*Conn // flows that changed owner and wait for their Resume
+	resuming []*Conn        // flows that changed owner and wait for their Resume
+	dropped  []plugins.Flow // scratch of watchKind
 	due      []uint32
 	waiting  []*Conn // have something to send and no link address yet
 	retry    bool    // some link address has become known
@@ -211,7 +212,8 @@ type Engine struct {
 // New makes an engine. now is the present time.
 func New(cfg Config, env Env, now plugins.Time) *Engine {
 	cfg.setDefaults()
-	e := &Engine{cfg: cfg, env: env, now: now, wheel: timer.New(now), due: make([]uint32, 0, 64), rng: rand.New(rand.NewPCG(env.Seed, 0x7463702d656e67))}
+	e := &Engine{cfg: cfg, env: env, now: now, wheel: timer.New(now), due: make([]uint32, 0, 64), dropped: make([]plugins.Flow, 0, 64),
+		rng: rand.New(rand.NewPCG(env.Seed, 0x7463702d656e67))}
 	e.mail.wake = env.Kicked
 	e.kinds = [plugins.NumKinds]anyKind{plugins.Rtx: &e.rtx, plugins.Pace: &e.pace, plugins.Cong: &e.cong}
 	e.rtx.apply, e.pace.apply, e.cong.apply = e.applyRtx, e.applyPace, e.applyCong

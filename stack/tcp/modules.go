@@ -53,8 +53,8 @@ func watchKind[E, C any](e *Engine, k *kind[E, C], which plugins.Kind) {
 		if !ok {
 			continue
 		}
-		var dropped [64]plugins.Flow
-		for _, f := range in.remote.Dropped(dropped[:0]) {
+		e.dropped = in.remote.Dropped(e.dropped[:0])
+		for _, f := range e.dropped {
 			if c := e.conn(f); c != nil && int(c.mod[which]) == i {
 				e.needResume(c, which)
 			}
