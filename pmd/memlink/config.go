@@ -80,6 +80,8 @@ type Path struct {
 	// purpose; 24 accounts for Ethernet's preamble, FCS and gap.
 	Rate     uint64
 	Overhead int
+	// Trace, in place of Rate, is a rate that changes with time.
+	Trace *Trace
 	// QueueBytes and QueueFrames bound what waits for the bottleneck, including the frame on its way into it. A frame for
 	// which there is no room is dropped. 0 is no bound.
 	QueueBytes, QueueFrames int
@@ -145,7 +147,7 @@ const (
 
 // timed reports whether the path needs a clock.
 func (p *Path) timed() bool {
-	return p.Rate != 0 || p.Delay != 0 || p.Jitter != 0 || p.Reorder != 0 || p.PolicerRate != 0 || p.holds()
+	return p.Rate != 0 || p.Trace != nil || p.Delay != 0 || p.Jitter != 0 || p.Reorder != 0 || p.PolicerRate != 0 || p.holds()
 }
 
 // holds reports whether the sending port keeps its frames.
@@ -163,7 +165,11 @@ func (p *Path) inFlight(mtu int, extra time.Duration) int {
 	frame := uint64(mtu + ethHeader)
 	bytes := uint64(p.QueueBytes)
 	if longest := p.Delay + p.Jitter + extra; longest > 0 {
-		bytes += min(p.Rate, 1e12) / 8 * uint64(longest.Milliseconds()+1) / 1000
+		rate := p.Rate
+		if p.Trace != nil {
+			rate = p.Trace.peak()
+		}
+		bytes += min(rate, 1e12) / 8 * uint64(longest.Milliseconds()+1) / 1000
 	}
 	return int(min(bytes/frame+uint64(p.QueueFrames), maxBufs))
 }
@@ -224,8 +230,12 @@ func (c *Config) validate() error {
 
 func (p *Path) validate(name string, clock bool, e *errs) {
 	e.check(clock || !p.timed(), "Now: a clock is needed for the rate, delay, jitter, reordering or hold of %s", name)
-	e.check(p.Rate <= 1e15, "%s.Rate: %d is more than 10^15 bits per second", name, p.Rate)
-	e.check(p.PolicerRate <= 1e15, "%s.PolicerRate: %d is more than 10^15 bits per second", name, p.PolicerRate)
+	e.check(p.Rate <= maxRate, "%s.Rate: %d is more than 10^15 bits per second", name, p.Rate)
+	e.check(p.Rate == 0 || p.Trace == nil, "%s.Trace: not with Rate", name)
+	if p.Trace != nil {
+		p.Trace.validate(name, e)
+	}
+	e.check(p.PolicerRate <= maxRate, "%s.PolicerRate: %d is more than 10^15 bits per second", name, p.PolicerRate)
 	e.check(p.PolicerBurst >= 0 && p.PolicerBurst <= 1<<30, "%s.PolicerBurst: %d is not in 0 … 2^30", name, p.PolicerBurst)
 	e.check((p.PolicerRate == 0) == (p.PolicerBurst == 0), "%s.PolicerBurst: needs PolicerRate, and PolicerRate needs it", name)
 	e.check(p.Overhead >= 0 && p.Overhead <= 1<<16, "%s.Overhead: %d", name, p.Overhead)
@@ -234,7 +244,7 @@ func (p *Path) validate(name string, clock bool, e *errs) {
 		v    int
 	}{{"QueueBytes", p.QueueBytes}, {"QueueFrames", p.QueueFrames}, {"MarkBytes", p.MarkBytes}, {"MarkFrames", p.MarkFrames}} {
 		e.check(f.v >= 0, "%s.%s: %d is negative", name, f.name, f.v)
-		e.check(f.v == 0 || p.Rate != 0, "%s.%s: without Rate nothing queues", name, f.name)
+		e.check(f.v == 0 || p.Rate != 0 || p.Trace != nil, "%s.%s: without Rate nothing queues", name, f.name)
 	}
 	e.check(p.Delay >= 0 && p.Delay <= time.Hour, "%s.Delay: %v is not in 0 … 1h", name, p.Delay)
 	e.check(p.Hold >= 0 && p.Hold <= time.Second, "%s.Hold: %v is not in 0 … 1s", name, p.Hold)

@@ -214,6 +214,7 @@ func (p *path) counters() Counters {
 // bottleneck serves frames at a rate from a bounded queue.
 type bottleneck struct {
 	rate                uint64 // bits/s
+	trace               schedule
 	overhead            int
 	maxBytes, maxFrames int
 	markBytes, marks    int
@@ -233,16 +234,17 @@ type served struct {
 }
 
 func (k *bottleneck) set(p *Path) {
-	if k.rate != p.Rate {
+	if k.rate != p.Rate || k.trace.Trace != p.Trace {
 		k.rest = 0
 	}
+	k.trace.follow(p.Trace)
 	k.rate, k.overhead = p.Rate, p.Overhead
 	k.maxBytes, k.maxFrames, k.markBytes, k.marks = p.QueueBytes, p.QueueFrames, p.MarkBytes, p.MarkFrames
 }
 
 // enter says when a frame of n bytes that comes now has been served, and whether it is to be marked; ok is false if it is dropped.
 func (k *bottleneck) enter(n int, now plugins.Time) (at plugins.Time, mark, ok bool) {
-	if k.rate == 0 {
+	if k.rate == 0 && k.trace.Trace == nil {
 		return max(now, k.busy), false, true // busy: what waited before the rate was lifted goes first
 	}
 	k.serve(now)
@@ -255,7 +257,14 @@ func (k *bottleneck) enter(n int, now plugins.Time) (at plugins.Time, mark, ok b
 	}
 	// The time is exact: what a division leaves over is carried into the next.
 	work := uint64(n+k.overhead)*8*uint64(time.Second) + k.rest
-	k.busy, k.rest = k.busy.Add(time.Duration(work/k.rate)), work%k.rate
+	switch t := &k.trace; {
+	case t.Trace == nil:
+		k.busy, k.rest = k.busy.Add(time.Duration(work/k.rate)), work%k.rate
+	case len(t.Steps) > 0:
+		k.busy, k.rest = t.work(k.busy, work)
+	default:
+		k.busy = t.take(k.busy, n+k.overhead)
+	}
 	k.push(served{k.busy, n})
 	return k.busy, mark, true
 }

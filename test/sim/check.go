@@ -111,7 +111,7 @@ func (c *check) path(key string, p *Path) {
 		if f.v < 0 {
 			c.bad(at(f.name), "%d is negative", f.v)
 		}
-		if f.v != 0 && p.Rate == 0 {
+		if f.v != 0 && p.Rate == 0 && p.Trace == "" {
 			c.bad(at(f.name), "without a rate nothing queues")
 		}
 	}
@@ -123,6 +123,9 @@ func (c *check) path(key string, p *Path) {
 	}
 	if p.Rate.Bits() > 1e15 {
 		c.bad(at("rate"), "%v is more than 1000Tbit/s", p.Rate)
+	}
+	if p.Rate > 0 && p.Trace != "" {
+		c.bad(at("trace"), "not with rate")
 	}
 	if p.Jitter > p.Delay {
 		c.bad(at("jitter"), "%v is more than the delay of %v", p.Jitter, p.Delay)
@@ -267,6 +270,6 @@ func (c *check) setPath(key string, e *Event) {
 func impaired(p *Path) bool {
 	m := p.memlink()
 	l := &m.Loss
-	return m.Rate != 0 || m.Delay != 0 || m.Jitter != 0 || m.Reorder != 0 || m.Duplicate != 0 || m.Corrupt != 0 || l.Random != 0 ||
+	return m.Rate != 0 || p.Trace != "" || m.Delay != 0 || m.Jitter != 0 || m.Reorder != 0 || m.Duplicate != 0 || m.Corrupt != 0 || l.Random != 0 ||
 		len(l.Frames) != 0 || l.Burst != 0 || l.Gilbert != memlink.Gilbert{}
 }

@@ -60,11 +60,15 @@ func (r *runner) sample(now plugins.Time) {
 	}
 }
 
-// capacity takes account of what a direction could have carried until now, and of its rate from now on.
-func (r *runner) capacity(direction int, rate uint64, now plugins.Time) {
+// capacity takes account of what a direction could have carried until now.
+func (r *runner) capacity(direction int, now plugins.Time) {
 	c := &r.cap[direction]
-	c.bits += cong.MulDiv(c.rate, uint64(now.Sub(c.at)), uint64(time.Second))
-	c.rate, c.at = rate, now
+	if c.trace != nil {
+		c.bits += c.trace.Bits(c.at, now)
+	} else {
+		c.bits += cong.MulDiv(c.rate, uint64(now.Sub(c.at)), uint64(time.Second))
+	}
+	c.at = now
 }
 
 func (r *runner) report() {
@@ -128,7 +132,10 @@ func (r *runner) linkReport(i int, now plugins.Time) report.Link {
 		sum += l.QueueBytes[i]
 	}
 	out.QueueMeanBytes = sum / int64(max(len(r.res.Links), 1))
-	r.capacity(i, r.cap[i].rate, now)
+	r.capacity(i, now)
+	if ran := now.Sub(Start); r.cap[i].trace != nil && ran > 0 {
+		out.RateBPS = int64(cong.MulDiv(r.cap[i].bits, uint64(time.Second), uint64(ran)))
+	}
 	if bits := r.cap[i].bits; bits > 0 {
 		out.UtilPerMille = int64(cong.MulDiv(rx.RxBytes*8, 1000, bits))
 	}

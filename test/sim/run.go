@@ -76,9 +76,10 @@ type runner struct {
 	capture *trace.Capture
 	pcap    *pcap.Writer
 	cap     [2]struct { // what each direction's bottleneck could have carried
-		bits uint64
-		rate uint64
-		at   plugins.Time
+		bits  uint64
+		rate  uint64
+		trace *memlink.Trace
+		at    plugins.Time
 	}
 }
 
@@ -145,7 +146,7 @@ func (r *runner) prepare() (err error) {
 		}
 	}
 	for i, p := range []*Path{&r.s.Link.AtoB, &r.s.Link.BtoA} {
-		r.cap[i].rate, r.cap[i].at = p.Rate.Bits(), Start
+		r.cap[i].rate, r.cap[i].trace, r.cap[i].at = p.Rate.Bits(), p.trace, Start
 	}
 	for i := range r.s.Flows {
 		c := &r.s.Flows[i]
@@ -338,10 +339,13 @@ func (r *runner) apply(e *Event, now plugins.Time) error {
 		if err := r.port(i).SetPath(p.memlink()); err != nil {
 			return err
 		}
-		r.capacity(i, p.Rate.Bits(), now)
+		r.capacity(i, now)
+		r.cap[i].rate, r.cap[i].trace = p.Rate.Bits(), p.trace
 		rate := "unlimited"
 		if p.Rate > 0 {
 			rate = p.Rate.String()
+		} else if p.trace != nil {
+			rate = "of " + p.Trace
 		}
 		r.note(now, "path", fmt.Sprintf("%s: rate %s, delay %v", linkNames[i], rate, p.Delay))
 	}

@@ -73,6 +73,7 @@ type Link struct {
 // Path is one direction of the link; see memlink.Path, whose fields it has.
 type Path struct {
 	Rate        conf.Rate     `toml:"rate"`
+	Trace       string        `toml:"trace"` // in place of rate: a file, relative to the scenario, that says how it changes; see trace.go
 	Overhead    int           `toml:"overhead"`
 	Queue       conf.Size     `toml:"queue"`
 	QueueFrames int           `toml:"queue_frames"`
@@ -86,6 +87,8 @@ type Path struct {
 	Duplicate   Probability   `toml:"duplicate"`
 	Reorder     Reorder       `toml:"reorder"`
 	Corrupt     Corrupt       `toml:"corrupt"`
+
+	trace *memlink.Trace
 }
 
 // Loss are the models of loss; they add up.
@@ -200,7 +203,7 @@ func (p *Probability) UnmarshalText(b []byte) error {
 
 func (p *Path) memlink() memlink.Path {
 	return memlink.Path{
-		Rate: p.Rate.Bits(), Overhead: p.Overhead, QueueBytes: int(p.Queue), QueueFrames: p.QueueFrames, MarkBytes: int(p.Mark),
+		Rate: p.Rate.Bits(), Trace: p.trace, Overhead: p.Overhead, QueueBytes: int(p.Queue), QueueFrames: p.QueueFrames, MarkBytes: int(p.Mark),
 		MarkFrames: p.MarkFrames, Delay: p.Delay.D(), Jitter: p.Jitter.D(), KeepOrder: p.KeepOrder,
 		Loss: memlink.Loss{
 			Random: memlink.PPB(p.Loss.Random), Frames: p.Loss.Frames, Burst: memlink.PPB(p.Loss.Burst), BurstLen: p.Loss.BurstLen,
@@ -231,7 +234,8 @@ func Load(file string) (*Scenario, error) {
 	return Parse(file, data)
 }
 
-// Parse is Load for a file that has been read already. file gives the scenario its name, unless it has one, and stands in errors.
+// Parse is Load for a file that has been read already. file gives the scenario its name, unless it has one, stands in errors, and says
+// where the files lie that it names.
 func Parse(file string, data []byte) (*Scenario, error) {
 	s := &Scenario{Seed: 1, Turn: conf.Duration(time.Microsecond), MTU: 1500}
 	doc := conf.Decode(file, data, s)
@@ -244,6 +248,7 @@ func Parse(file string, data []byte) (*Scenario, error) {
 	doc.Overlay(&s.Link.BtoA, "link", "b_to_a")
 	s.setDefaults()
 	s.resolveEvents(doc)
+	s.resolveTraces(file, doc)
 	if !doc.Broken() {
 		(&check{s, doc}).run()
 	}

@@ -61,7 +61,7 @@ type RTT struct {
 // Link is one direction of an emulated link.
 type Link struct {
 	Name           string `json:"name"`
-	RateBPS        int64  `json:"rate_bps"` // of frames, at the end; 0: unlimited
+	RateBPS        int64  `json:"rate_bps"` // of frames, at the end, or with a trace the mean; 0: unlimited
 	DelayNS        int64  `json:"delay_ns"` // at the end
 	Frames         int64  `json:"frames"`   // offered
 	FrameBytes     int64  `json:"frame_bytes"`
