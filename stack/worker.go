@@ -137,7 +137,7 @@ func (w *Worker) turn() bool {
 		w.adopt(t)
 	}
 	if w.now >= w.linkAt {
-		w.checkLink()
+		w.lookAround()
 	}
 	if nrx == 0 && w.idle() {
 		w.turns.end(ntx > 0, w.clock, w.stack.realTime)

@@ -76,12 +76,15 @@ type class struct {
 	mu       sync.Mutex
 	list     slab   // ring of slabs with free chunks: nearly full ones first, empty ones last
 	cold     *slab  // emptied ones whose pages went back to the system
+	low      int    // least number of empty slabs in the present period of Age
+	excess   int    // empty slabs that were not needed in all of the last one, less those that have been given back
+	ages     int    // calls of Age in this period
 	quota    int64  // bytes charged to the budget and not in use
 	used     int    // chunks out
 	empty    int    // slabs at the list's end that have no chunk out
 	hot      int    // slabs that may have pages
 	returned uint64 // slabs whose pages were given back, ever
-	_        [40]byte
+	_        [16]byte
 }
 
 // Arena hands out chunks. All methods may be called from any goroutine.
@@ -138,6 +141,7 @@ func (a *Arena) Get(c Class) *Chunk {
 	}
 	if s.used == 0 {
 		k.empty--
+		k.low = min(k.low, k.empty)
 	}
 	ch := s.free
 	s.free = ch.free
@@ -184,47 +188,58 @@ func (a *Arena) Put(ch *Chunk) {
 		surplus = quotaUnit
 		k.quota -= surplus
 	}
-	var idle [2]*slab
+	var idle *slab
 	if s.used == 0 {
 		s.unlink()
 		s.linkAfter(k.list.prev)
 		k.empty++
-		for i := range idle {
-			idle[i] = k.takeSpare()
+		if k.empty > minEmpty && a.budget.crowded() {
+			idle = k.takeEmpty()
 		}
 	}
 	k.mu.Unlock()
 	if surplus != 0 {
 		a.budget.Sub(surplus)
 	}
-	for _, s := range idle {
-		if s != nil {
-			a.retire(k, s)
-		}
-	}
+	a.retireAll(k, idle)
 }
 
-// A class keeps minEmpty empty slabs, and up to maxEmpty if as many are in use, so that use that goes up and down, as a transfer's does,
-// does not give pages back and fault them in again all the time. Trim takes these, too.
+// What is empty stays for the next burst: a transfer over a long path empties and fills as much as its window in a round trip, and a page
+// that is given back costs more to get again than all that is done with its bytes. What was not needed for a period of agesPerPeriod
+// calls of Age goes back in the next one, but for minEmpty slabs, and agePace bytes per call, since each takes the system a while.
 const (
-	minEmpty = 4
-	maxEmpty = 8
+	minEmpty      = 4
+	agesPerPeriod = 10
+	agePace       = 8 << 20
 )
 
-// takeSpare takes out an empty slab that is one too many, or returns nil.
-func (k *class) takeSpare() *slab {
-	if k.empty <= min(max(k.hot/2, minEmpty), maxEmpty) {
-		return nil
+// Age gives pages back that have not been needed for a while. It is to be called every 100 ms or so.
+func (a *Arena) Age() {
+	for i := range a.classes {
+		k := &a.classes[i]
+		var idle *slab
+		k.mu.Lock()
+		for n := min(k.excess, agePace/(slabChunks[i]*classSize[i])); n > 0 && k.empty > minEmpty; n-- {
+			s := k.takeEmpty()
+			k.excess--
+			s.next, idle = idle, s
+		}
+		k.low = min(k.low, k.empty)
+		if k.ages++; k.ages == agesPerPeriod {
+			k.excess, k.low, k.ages = max(k.low-minEmpty, 0), k.empty, 0
+		}
+		k.mu.Unlock()
+		a.retireAll(k, idle)
 	}
-	k.hot--
-	return k.takeEmpty()
 }
 
 // takeEmpty takes an empty slab out of the list.
 func (k *class) takeEmpty() *slab {
 	s := k.list.prev
 	s.unlink()
+	s.next = nil
 	k.empty--
+	k.hot--
 	return s
 }
 
@@ -265,6 +280,15 @@ func (a *Arena) retire(k *class, s *slab) {
 	k.mu.Unlock()
 }
 
+// retireAll retires a list of slabs.
+func (a *Arena) retireAll(k *class, idle *slab) {
+	for idle != nil {
+		next := idle.next
+		a.retire(k, idle)
+		idle = next
+	}
+}
+
 // Trim gives back what the arena keeps for the next burst: empty slabs, and unused quota. For idle times.
 func (a *Arena) Trim() {
 	for i := range a.classes {
@@ -273,7 +297,6 @@ func (a *Arena) Trim() {
 		var idle *slab
 		for k.empty > 0 {
 			s := k.takeEmpty()
-			k.hot--
 			s.next, idle = idle, s
 		}
 		quota := k.quota
@@ -282,11 +305,7 @@ func (a *Arena) Trim() {
 		if quota != 0 {
 			a.budget.Sub(quota)
 		}
-		for idle != nil {
-			next := idle.next
-			a.retire(k, idle)
-			idle = next
-		}
+		a.retireAll(k, idle)
 	}
 }
 

@@ -79,6 +79,9 @@ func (b *Budget) SetLimits(l Limits) error {
 	return nil
 }
 
+// crowded reports whether more is mapped than may be used without pressure.
+func (b *Budget) crowded() bool { return b.mapped.Load() > b.pressure.Load() }
+
 // Add takes n bytes even beyond the high limit.
 func (b *Budget) Add(n int64) { b.update(b.used.Add(n), false) }
 

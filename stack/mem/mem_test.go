@@ -141,6 +141,19 @@ func TestSlabsReturn(t *testing.T) {
 	for _, ch := range held {
 		a.Put(ch)
 	}
+	for i := range agesPerPeriod { // in which they were needed
+		if a.Age(); returned != 0 {
+			t.Fatalf("%d returned after %d calls of Age", returned, i+1)
+		}
+	}
+	for range agesPerPeriod { // in which they were not
+		before := returned
+		if a.Age(); returned-before > agePace {
+			t.Fatalf("%d returned at once", returned-before)
+		}
+	}
+	a.Age()
+	a.Age()
 	if m := b.Stats().Mapped; m != minEmpty*slab || int64(returned) != (9-minEmpty)*slab {
 		t.Fatalf("%d mapped and %d returned after the load, want %d slabs kept", m, returned, minEmpty)
 	}
