@@ -77,6 +77,7 @@ func (c *check) host(key string, h *Host) {
 			c.within(key+"."+b.name, int(b.v), 4096, maxBuffer)
 		}
 	}
+	c.memory(key+".memory", h.Memory)
 	c.within(key+".initial_window", h.InitialWindow, 0, 1000)
 	if h.DelAck.D() > 500*time.Millisecond { // RFC 9293, 3.8.6.3
 		c.bad(key+".delayed_ack", "%v is more than 500ms", h.DelAck)
@@ -227,13 +228,28 @@ func (c *check) event(key string, e *Event) {
 	if e.At > c.s.Duration {
 		c.bad(key+".at", "%v lies after the end (%v)", e.At, c.s.Duration)
 	}
-	set := c.doc.Has(key + ".set")
-	if (e.Swap != "") == set {
-		c.bad(key, "either swap = \"KIND MODULE\" or a table set is needed")
+	given := 0
+	for _, is := range []bool{e.Swap != "", e.memory, c.doc.Has(key + ".set")} {
+		if is {
+			given++
+		}
+	}
+	if given != 1 {
+		c.bad(key, "one of swap = \"KIND MODULE\", memory or a table set is needed")
 		return
 	}
-	if e.Swap == "" {
+	if e.isPath() {
 		c.setPath(key, e)
+		return
+	}
+	if c.doc.Has(key + ".path") {
+		c.bad(key+".path", "only with set")
+	}
+	if e.memory {
+		c.memory(key+".memory", e.Memory)
+		if c.doc.Has(key + ".params") {
+			c.bad(key+".params", "only with swap")
+		}
 		return
 	}
 	kind, name, ok := strings.Cut(e.Swap, " ")
@@ -243,8 +259,12 @@ func (c *check) event(key string, e *Event) {
 		return
 	}
 	c.use(key, k, &Use{Use: name, Params: e.Params})
-	if c.doc.Has(key + ".path") {
-		c.bad(key+".path", "only with set")
+}
+
+// memory checks a limit of a host's memory.
+func (c *check) memory(key string, v conf.Size) {
+	if v != 0 && v < 64<<10 {
+		c.bad(key, "%v is less than 64KiB", v)
 	}
 }
 
@@ -252,7 +272,7 @@ func (c *check) event(key string, e *Event) {
 func (c *check) setPath(key string, e *Event) {
 	for _, name := range []string{"host", "params"} {
 		if c.doc.Has(key + "." + name) {
-			c.bad(key+"."+name, "only with swap")
+			c.bad(key+"."+name, "only with %s", map[string]string{"host": "swap or memory", "params": "swap"}[name])
 		}
 	}
 	for _, d := range []struct {

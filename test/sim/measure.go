@@ -122,7 +122,7 @@ func (r *runner) linkReport(i int, now plugins.Time) report.Link {
 	}
 	path := [2]Path{r.s.Link.AtoB, r.s.Link.BtoA}
 	for e := range r.s.Events {
-		if ev := &r.s.Events[e]; ev.Swap == "" && Start.Add(ev.At.D()) <= now {
+		if ev := &r.s.Events[e]; ev.isPath() && Start.Add(ev.At.D()) <= now {
 			path = [2]Path{ev.aToB, ev.bToA}
 		}
 	}

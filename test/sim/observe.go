@@ -20,6 +20,7 @@ type observed struct {
 type observer struct {
 	rtx.Module
 	host *host
+	note func(now plugins.Time, kind, message string)
 }
 
 // Poll implements plugins.Module.
@@ -34,6 +35,8 @@ func (o *observer) Poll(now plugins.Time, in []rtx.Event, out []rtx.Command) int
 		switch s := &f.seen; m.Kind {
 		case rtx.CmdProbe:
 			s.probes++
+		case rtx.CmdReneged:
+			o.note(now, "renege", "flow "+f.cfg.Name+": the peer has dropped what it had SACKed")
 		case rtx.CmdStatus:
 			s.status(m)
 		}

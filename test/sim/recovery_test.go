@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -25,8 +26,9 @@ type recovery struct {
 	flow string // keys of the flow; default: 5 MB of bulk
 	// noRTO: rules other than the timeout repair it. nothingLost: the window must be as if nothing had happened.
 	noRTO, nothingLost bool
-	undone             bool // a reduction is taken back
-	late               bool // some segments come so late that no rule can wait for them: they may be sent again
+	undone             bool  // a reduction is taken back
+	reneged            int64 // so many segments at most the peer drops that it had SACKed, or has no memory for
+	late               bool  // some segments come so late that no rule can wait for them: they may be sent again
 	check              func(f *report.Flow) string
 }
 
@@ -84,6 +86,9 @@ set = { delay = "10ms" }
 	// The acknowledgements wait for a second, nothing is lost: the timeout must be found to be spurious, by timestamps or by F-RTO.
 	{name: "stall", flow: "stop = \"10s\"", undone: true, toml: stall},
 	{name: "stall without timestamps", flow: "stop = \"10s\"", undone: true, toml: stall + "[host.a]\nno_timestamps = true\n"},
+	// When what fills the hole comes, the peer has no memory for it but that of what came out of order (RFC 2018, 8).
+	{name: "SACK reneging", toml: frames(4, 20) + noMemory, reneged: 29 + 13,
+		check: func(f *report.Flow) string { return want(f.Timeouts == 1, "one timeout") }},
 	{name: "no SACK, loss 1%", toml: "[link.a_to_b]\nloss.random = \"1%\"\n[host.b]\nno_sack = true\n"},
 	{name: "no SACK, burst of 3", toml: frames(100, 102) + "[host.b]\nno_sack = true\n", noRTO: true},
 	{name: "no timestamps, loss 1%", toml: "[link.a_to_b]\nloss.random = \"1%\"\n[host.b]\nno_timestamps = true\n"},
@@ -99,6 +104,21 @@ set = { delay = "1010ms", keep_order = true }
 at = "2001ms"
 path = "b_to_a"
 set = { delay = "10ms", keep_order = true }
+`
+
+const noMemory = `
+[host.a]
+initial_window = 100
+[host.b]
+recv_start = "256KiB"
+[[event]]
+at = "55ms"
+host = "b"
+memory = "128KiB"
+[[event]]
+at = "62ms"
+host = "b"
+memory = "0B"
 `
 
 func want(ok bool, what string) string {
@@ -163,6 +183,12 @@ func (c *recovery) judge(t *testing.T, r *report.Sim) {
 	if c.late {
 		lost += max(r.Links[0].Reordered, f.CwndMaxBytes/1448)
 	}
+	if c.reneged > 0 {
+		lost += c.reneged
+		if !slices.ContainsFunc(r.Events, func(e report.Event) bool { return e.Kind == "renege" }) {
+			t.Errorf("no reneging: %+v", r.Events)
+		}
+	}
 	if f.Retransmits > lost*6/5+3 {
 		t.Errorf("%d segments sent again for %d dropped or late", f.Retransmits, lost)
 	}
@@ -180,4 +206,14 @@ func (c *recovery) judge(t *testing.T, r *report.Sim) {
 			t.Errorf("not so: %s; %+v", fault, *f)
 		}
 	}
+}
+
+// TestRenege: a peer that drops what it had SACKed (RFC 2018, 8) gets all of it again after one timeout, with every byte in its place.
+func TestRenege(t *testing.T) {
+	r := run(t, load(t, "renege"), Options{})
+	f := &r.Report.Flows[0]
+	if !r.Report.Complete || !f.Verified || f.PayloadBytes != 5e6 || f.Timeouts != 1 {
+		t.Errorf("%+v", f)
+	}
+	golden(t, "renege", r)
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/fastpath-tcp/fastpath/cmd/fastpath/report"
+	"github.com/fastpath-tcp/fastpath/conf"
 	"github.com/fastpath-tcp/fastpath/plugins"
 	"github.com/fastpath-tcp/fastpath/plugins/builtin"
 	"github.com/fastpath-tcp/fastpath/plugins/rtx"
@@ -17,6 +18,7 @@ import (
 	"github.com/fastpath-tcp/fastpath/pmd/pcap"
 	"github.com/fastpath-tcp/fastpath/pmd/trace"
 	"github.com/fastpath-tcp/fastpath/stack"
+	"github.com/fastpath-tcp/fastpath/stack/mem"
 	"github.com/fastpath-tcp/fastpath/stack/tcp"
 )
 
@@ -53,6 +55,7 @@ type LinkPoint struct {
 type host struct {
 	name     string
 	stack    *stack.Stack
+	memory   *mem.Budget
 	addr     netip.Addr
 	peer     *host
 	mods     map[string]uint8 // by kind, name and parameters: index
@@ -61,6 +64,7 @@ type host struct {
 	slots    []*flow          // flows that began here, by the slot of their connection
 	byPort   map[uint16]*flow // the same by their local port
 	accept   *tcp.Listener
+	note     func(now plugins.Time, kind, message string)
 }
 
 // runner is a running scenario.
@@ -103,6 +107,11 @@ func (r *runner) build() (err error) {
 		Seed: s.Seed, A: s.Host.A.stack(), B: s.Host.B.stack(),
 		Link: memlink.Config{MTU: s.MTU, AtoB: s.Link.AtoB.memlink(), BtoA: s.Link.BtoA.memlink(), Dropped: r.dropped},
 	}
+	for _, b := range []**mem.Budget{&cfg.A.Budget, &cfg.B.Budget} {
+		if *b, err = mem.NewBudget(mem.Limits{}); err != nil {
+			return err
+		}
+	}
 	for i := range s.Flows {
 		cfg.Link.ExtraMost = max(cfg.Link.ExtraMost, s.Flows[i].Delay.D())
 	}
@@ -126,6 +135,8 @@ func (r *runner) build() (err error) {
 	a := &host{name: "a", stack: r.w.A, addr: AddrA.Addr(), mods: map[string]uint8{}, byPort: map[uint16]*flow{}, seed: s.Seed, external: s.external}
 	b := &host{name: "b", stack: r.w.B, addr: AddrB.Addr(), mods: map[string]uint8{}, byPort: map[uint16]*flow{}, seed: s.Seed + 1, external: s.external}
 	a.peer, b.peer = b, a
+	a.note, b.note = r.note, r.note
+	a.memory, b.memory = cfg.A.Budget, cfg.B.Budget
 	r.hosts = [2]*host{a, b}
 	if err := r.prepare(); err != nil {
 		return errors.Join(err, r.w.Close())
@@ -140,6 +151,11 @@ func (r *runner) build() (err error) {
 
 // prepare makes listeners, modules and flows.
 func (r *runner) prepare() (err error) {
+	for i, m := range []conf.Size{r.s.Host.A.Memory, r.s.Host.B.Memory} {
+		if err := r.hosts[i].limit(m); err != nil {
+			return err
+		}
+	}
 	for _, h := range r.hosts {
 		if h.accept, err = h.stack.Listen(netip.AddrPortFrom(h.addr, listenPort), maxFlows); err != nil {
 			return err
@@ -194,7 +210,7 @@ func (h *host) attach(k plugins.Kind, u *Use) (uint8, error) {
 		return 0, err
 	}
 	if q, ok := m.(rtx.Module); ok && k == plugins.Rtx {
-		m = &observer{q, h}
+		m = &observer{q, h, h.note}
 	}
 	i, err := h.stack.Attach(k, u.Use, []any{m})
 	if err != nil {
@@ -329,8 +345,16 @@ func (r *runner) applyEvents(now plugins.Time) error {
 }
 
 func (r *runner) apply(e *Event, now plugins.Time) error {
-	if e.Swap != "" {
+	switch {
+	case e.Swap != "":
 		return r.swap(e, now)
+	case e.memory:
+		limit := "no limit"
+		if e.Memory > 0 {
+			limit = e.Memory.String()
+		}
+		r.note(now, "memory", fmt.Sprintf("host %s: %s", r.host(e).name, limit))
+		return r.host(e).limit(e.Memory)
 	}
 	for i, p := range []*Path{&e.aToB, &e.bToA} {
 		if e.Path != "both" && e.Path != [...]string{"a_to_b", "b_to_a"}[i] {
@@ -358,10 +382,7 @@ func (r *runner) swap(e *Event, now plugins.Time) error {
 	if err != nil {
 		return err
 	}
-	h := r.hosts[0]
-	if e.Host == "b" {
-		h = r.hosts[1]
-	}
+	h := r.host(e)
 	i, err := h.attach(k, &Use{Use: name, Params: e.Params})
 	if err != nil {
 		return err
@@ -372,6 +393,19 @@ func (r *runner) swap(e *Event, now plugins.Time) error {
 	}
 	r.note(now, "swap", fmt.Sprintf("host %s: %v → %s, %d flows", h.name, k, name, rep.Flows))
 	return nil
+}
+
+// host is the host of an event.
+func (r *runner) host(e *Event) *host {
+	if e.Host == "b" {
+		return r.hosts[1]
+	}
+	return r.hosts[0]
+}
+
+// limit limits what the host's stack may use; 0 is no limit.
+func (h *host) limit(n conf.Size) error {
+	return h.memory.SetLimits(mem.Limits{Low: int64(n) / 2, Pressure: int64(n) / 4 * 3, High: int64(n)})
 }
 
 func (r *runner) note(now plugins.Time, kind, message string) {

@@ -55,6 +55,7 @@ type Host struct {
 	ECN           string        `toml:"ecn" one:"off passive on accecn"` // default passive
 	NoSACK        bool          `toml:"no_sack"`
 	NoTimestamps  bool          `toml:"no_timestamps"`
+	Memory        conf.Size     `toml:"memory"` // what its stack may use in all, for data of its connections; default: no limit
 }
 
 // Use names a built-in module and its parameters.
@@ -163,16 +164,18 @@ type Flow struct {
 	own [plugins.NumKinds]bool // its modules are its own, not its host's
 }
 
-// Event changes something while flows run: the module of a kind that serves a host's flows, or a path.
+// Event changes something while flows run: the module of a kind that serves a host's flows, a path, or a host's memory.
 type Event struct {
 	At     conf.Duration     `toml:"at"`
 	Swap   string            `toml:"swap"`           // "cong cdg": the kind, and the module that takes over
 	Params map[string]string `toml:"params"`         // of that module
-	Host   string            `toml:"host" one:"a b"` // default a
+	Memory conf.Size         `toml:"memory"`         // the host's limit from then on; "0B": none
+	Host   string            `toml:"host" one:"a b"` // of swap and memory; default a
 	Path   string            `toml:"path" one:"a_to_b b_to_a both"`
 	Set    Path              `toml:"set"` // keys that are given here change
 
 	index      int  // in the file
+	memory     bool // Memory is given
 	aToB, bToA Path // the paths from then on
 }
 
@@ -246,8 +249,9 @@ func Parse(file string, data []byte) (*Scenario, error) {
 	s.Link.AtoB, s.Link.BtoA = both, both
 	doc.Overlay(&s.Link.AtoB, "link", "a_to_b")
 	doc.Overlay(&s.Link.BtoA, "link", "b_to_a")
-	s.setDefaults()
 	s.resolveEvents(doc)
+	s.setDefaults()
+	s.resolvePaths(doc)
 	s.resolveTraces(file, doc)
 	if !doc.Broken() {
 		(&check{s, doc}).run()
@@ -282,18 +286,25 @@ func (s *Scenario) setDefaults() {
 	}
 	for i := range s.Events {
 		def(&s.Events[i].Host, "a")
-		if s.Events[i].Swap == "" {
+		if e := &s.Events[i]; e.isPath() {
 			def(&s.Events[i].Path, "both")
 		}
 	}
 }
 
-// resolveEvents puts the events in the order of their times and says what each makes of the paths.
+// isPath reports whether the event changes a path.
+func (e *Event) isPath() bool { return e.Swap == "" && !e.memory }
+
+// resolveEvents puts the events in the order of their times.
 func (s *Scenario) resolveEvents(doc *conf.Document) {
 	for i := range s.Events {
-		s.Events[i].index = i
+		s.Events[i].index, s.Events[i].memory = i, doc.Has(fmt.Sprintf("event[%d].memory", i))
 	}
 	slices.SortStableFunc(s.Events, func(x, y Event) int { return cmp.Compare(x.At, y.At) })
+}
+
+// resolvePaths says what each event makes of the paths.
+func (s *Scenario) resolvePaths(doc *conf.Document) {
 	a, b := s.Link.AtoB, s.Link.BtoA
 	for i := range s.Events {
 		e := &s.Events[i]

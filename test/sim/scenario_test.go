@@ -47,6 +47,14 @@ swap = "cong"
 at = "0s"
 host = "a"
 set.delay = "1ms"
+[[event]]
+at = "0s"
+memory = "1kB"
+path = "both"
+[[event]]
+at = "0s"
+memory = "1MB"
+swap = "cong cdg"
 `
 	_, err := Parse("x.toml", []byte(text))
 	var ps conf.Problems
@@ -67,7 +75,10 @@ set.delay = "1ms"
 		`x.toml:18: flow[1].response: needed with kind = "rr"`,
 		`x.toml:23: flow[2].kind: "file" is not one of`,
 		`x.toml:26: event[0].swap: "cong": write it as "cong cdg"`,
-		`x.toml:29: event[1].host: only with swap`,
+		`x.toml:33: event[2].memory: 1000B is less than 64KiB`,
+		`x.toml:34: event[2].path: only with set`,
+		`x.toml:35: event[3]: one of swap = "KIND MODULE", memory or a table set is needed`,
+		`x.toml:29: event[1].host: only with swap or memory`,
 	} {
 		found := false
 		for _, p := range ps {
