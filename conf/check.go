@@ -130,10 +130,36 @@ func (k *checker) modules() {
 			k.err(key+".fallback", "%s %s is not built in", kind, u.Fallback)
 		}
 	}
+	k.together()
 	for i := range k.c.Standing {
 		m, key := &k.c.Standing[i], fmt.Sprintf("module[%d]", i)
 		if kind, err := plugins.ParseKind(m.Kind); err == nil {
 			k.module(key, key+".name", kind, m.Name, &m.Binary)
+		}
+	}
+}
+
+// together checks that modules that are to share a process are in one binary.
+func (k *checker) together() {
+	firstName, first, firstSum := "", "", ""
+	for i, s := range k.c.Modules.Together {
+		kind, err := plugins.ParseKind(s)
+		key := "modules." + s
+		if err != nil || k.c.doc.bad(key+".use") || !k.read(key, "placement", "path") || !k.read("modules", "plugin_dir") {
+			return
+		}
+		u, sum := k.c.Modules.Kind(kind), ""
+		file := u.File(k.c.Modules.PluginDir, kind, u.Use)
+		if file == "" {
+			file = "this program"
+		} else if sum, err = sumFile(file); err != nil {
+			return // module has told
+		}
+		if i == 0 {
+			firstName, first, firstSum = s+" "+u.Use, file, sum
+		} else if sum != firstSum {
+			k.err(fmt.Sprintf("modules.together[%d]", i), "%s is in %s and %s %s in %s: modules of one process are in one program",
+				firstName, first, s, u.Use, file)
 		}
 	}
 }

@@ -349,6 +349,39 @@ func TestCheckBadFiles(t *testing.T) {
 	}
 }
 
+// Modules that share a process are processes of one program, with the same processors.
+func TestTogether(t *testing.T) {
+	root := tree(t, map[string]string{"proc/self/net/dev": " veth1: 0 0\n", "mine": "code", "same": "code", "other": "more code"})
+	process := func(kind, file string) string {
+		s := "[modules." + kind + "]\nplacement = \"process\"\n"
+		if file != "" {
+			s += "path = \"" + root + "/" + file + "\"\nallow_unpinned = true\n"
+		}
+		return s
+	}
+	for _, c := range []struct{ text, want string }{
+		{process("rtx", "") + process("cong", ""), ""},
+		{process("rtx", "mine") + process("cong", "same"), ""},
+		{process("rtx", "mine") + process("cong", "other"), "modules.together[1]: rtx btree is in " + root + "/mine and cong bbr in " + root + "/other: modules of one process are in one program"},
+		{process("rtx", "mine") + process("cong", ""), "modules.together[1]: rtx btree is in " + root + "/mine and cong bbr in this program"},
+	} {
+		errs, _ := check(t, &Machine{Root: root, Present: []int{0, 1}, Allowed: []int{0, 1}}, port+"\n[modules]\ntogether = [\"rtx\", \"cong\"]\n"+c.text)
+		if c.want == "" && errs != "" || !strings.Contains(errs, c.want) {
+			t.Errorf("%s: %q", c.text, errs)
+		}
+	}
+	for together, want := range map[string]string{`["rtx"]`: "rtx alone cannot share a process", `["rtx", "cong", "rtx"]`: "rtx is there twice", `["rtx", "x"]`: "x",
+		`["rtx", "pace"]`: "[modules.pace] has not placement"} {
+		if _, err := Parse("x.toml", []byte(port+"\n[modules]\ntogether = "+together+"\n"+process("rtx", "")+process("cong", ""))); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("together = %s: %v", together, err)
+		}
+	}
+	if _, err := Parse("x.toml", []byte(port+"\n[modules]\ntogether = [\"rtx\", \"cong\"]\n"+process("rtx", "")+process("cong", "")+"cpus = [1]")); err == nil ||
+		!strings.Contains(err.Error(), "modules.together[1]: [modules.cong] has other cpus than [modules.rtx]") {
+		t.Error(err)
+	}
+}
+
 // The processors of modules exist, are ours, and no spinning worker's.
 func TestModuleCPUs(t *testing.T) {
 	root := tree(t, map[string]string{"proc/self/net/dev": " veth1: 0 0\n"})

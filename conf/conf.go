@@ -171,9 +171,12 @@ type Modules struct {
 	// Spin is how long a module's process that shares its processor looks for events before it sleeps.
 	Spin        Duration `toml:"spin"`
 	MemoryLimit Size     `toml:"memory_limit"` // of each module process; 0: none
-	Rtx         Use      `toml:"rtx"`
-	Pace        Use      `toml:"pace"`
-	Cong        Use      `toml:"cong"`
+	// Together are kinds whose modules in use share one process, of a binary that has them all, such as the daemon's own: less isolated
+	// from each other, but with fewer processes to wake.
+	Together []string `toml:"together"`
+	Rtx      Use      `toml:"rtx"`
+	Pace     Use      `toml:"pace"`
+	Cong     Use      `toml:"cong"`
 }
 
 // Kind returns the entry for kind k.

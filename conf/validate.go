@@ -148,6 +148,36 @@ func (v *validator) modules() {
 		between(v, key+".restart_limit", u.RestartLimit, 1, 1000)
 		between(v, key+".restart_window", u.RestartWindow.D(), time.Second, 24*time.Hour)
 	}
+	v.together()
+}
+
+// together checks the kinds that share a process.
+func (v *validator) together() {
+	var first *Use
+	kinds := v.c.Modules.Together
+	for i, s := range kinds {
+		key := fmt.Sprintf("modules.together[%d]", i)
+		k, err := plugins.ParseKind(s)
+		if err != nil {
+			v.at(key, "%v", err)
+			return
+		}
+		u := v.c.Modules.Kind(k)
+		switch {
+		case slices.Contains(kinds[:i], s):
+			v.at(key, "%s is there twice", s)
+		case u.Placement != PlacementProcess && !v.bad("modules."+s+".placement"):
+			v.at(key, "[modules.%s] has not placement = \"process\"", s)
+		case first != nil && !slices.Equal(u.CPUs, first.CPUs) && !v.bad("modules."+s+".cpus"):
+			v.at(key, "[modules.%s] has other cpus than [modules.%s]", s, kinds[0])
+		}
+		if first == nil {
+			first = u
+		}
+	}
+	if len(kinds) == 1 {
+		v.at("modules.together", "%s alone cannot share a process", kinds[0])
+	}
 }
 
 func (v *validator) standing() {

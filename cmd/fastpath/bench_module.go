@@ -22,6 +22,8 @@ func newBenchModule() *cobra.Command {
 time of all processes, events to the modules and what one costs their process, and how long answers take, from the turn of the worker that
 writes an event to the one that reads its answer.
 
+Modules that share a process are shown in parentheses.
+
 With --wait park the module processes share the processors, and sleep when there is nothing to do. With --wait spin they have the last
 processor for themselves, and everything else, in both runs of a pair, has the others.`,
 		Example: "  fastpath bench module --kinds rtx,pace,cong --flows 1,10,100,1000 --wait park,spin --json",
@@ -33,7 +35,7 @@ processor for themselves, and everything else, in both runs of a pair, has the o
 	fl.DurationVar(&f.time, "time", 2*time.Second, "duration of a run")
 	fl.Var(&f.size, "size", "bytes per write, such as 64KiB or 500")
 	fl.StringVar(&flows, "flows", "1", "connections at the same time; several numbers, separated by commas, are measured one after the other")
-	fl.StringVar(&kinds, "kinds", "cong", "kinds whose modules run in processes, separated by commas: each alone, then all of them")
+	fl.StringVar(&kinds, "kinds", "cong", "kinds whose modules run in processes, separated by commas: each alone, then all, in a process for each and in one for all")
 	fl.StringVar(&wait, "wait", "park", "how module processes wait: park, spin, or both, separated by a comma")
 	for k := range plugins.NumKinds {
 		def := [plugins.NumKinds]string{plugins.Rtx: "btree", plugins.Pace: "none", plugins.Cong: "reno"}[k]
@@ -51,10 +53,10 @@ processor for themselves, and everything else, in both runs of a pair, has the o
 				return fmt.Errorf("--kinds: %w", err)
 			}
 			all = append(all, k)
-			o.Kinds = append(o.Kinds, []plugins.Kind{k})
+			o.Sets = append(o.Sets, bench.ModuleSet{Kinds: []plugins.Kind{k}})
 		}
 		if len(all) > 1 {
-			o.Kinds = append(o.Kinds, all)
+			o.Sets = append(o.Sets, bench.ModuleSet{Kinds: all}, bench.ModuleSet{Kinds: all, Together: true})
 		}
 		for _, s := range strings.Split(flows, ",") {
 			n, err := strconv.Atoi(strings.TrimSpace(s))

@@ -62,15 +62,15 @@ func TestBenchModule(t *testing.T) {
 	if runtime.NumCPU() < 2 {
 		wait = "park"
 	}
-	code, out, errOut := fastpath("bench", "module", "--kinds", "cong", "--flows", "2", "--wait", wait, "--runs", "1", "--time", "50ms", "--json")
+	code, out, errOut := fastpath("bench", "module", "--kinds", "pace,cong", "--flows", "2", "--wait", wait, "--runs", "1", "--time", "50ms", "--json")
 	var r report.Module
-	if err := json.Unmarshal([]byte(out), &r); code != 0 || err != nil || len(r.Cells) != 1+strings.Count(wait, ",") {
+	if err := json.Unmarshal([]byte(out), &r); code != 0 || err != nil || len(r.Cells) != 4*(1+strings.Count(wait, ",")) {
 		t.Fatalf("exit code %d, %v, %q, %q", code, err, out, errOut)
 	}
 	for _, c := range r.Cells {
 		for _, m := range c.Metrics {
 			if m.Median <= 0 && m.Unit == "bit/s" || m.Median <= 0 && m.Unit == "s/GB" || m.Median <= 0 && m.Name == report.ModuleEvents {
-				t.Errorf("%v, %s: %+v", c.Kinds, c.Wait, m)
+				t.Errorf("%v, %s: %+v", c.Processes(), c.Wait, m)
 			}
 		}
 	}

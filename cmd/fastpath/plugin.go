@@ -8,7 +8,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fastpath-tcp/fastpath/cmd/fastpath/daemon"
-	"github.com/fastpath-tcp/fastpath/plugins"
 	"github.com/fastpath-tcp/fastpath/plugins/host"
 )
 
@@ -24,17 +23,13 @@ func newPluginLaunch() *cobra.Command {
 
 func newPlugin() *cobra.Command {
 	return &cobra.Command{
-		Use:    "plugin KIND NAME",
-		Short:  "Serve a built-in module to the daemon that started this process",
+		Use:    "plugin KIND NAME [KIND NAME]...",
+		Short:  "Serve built-in modules to the daemon that started this process",
 		Hidden: true,
-		Args:   cobra.ExactArgs(2),
+		Args:   cobra.MinimumNArgs(2),
 		RunE: func(_ *cobra.Command, args []string) error {
 			signal.Reset(os.Interrupt, syscall.SIGTERM) // a module is its host's, not the terminal's
-			kind, err := plugins.ParseKind(args[0])
-			if err != nil {
-				return err
-			}
-			return host.ServeBuiltin(kind, args[1])
+			return host.ServeBuiltin(args)
 		},
 	}
 }

@@ -185,7 +185,7 @@ func (e *fakeEngine) Replace(k plugins.Kind, index int, per []any) (n int, err e
 	err = e.each(func(w *fakeWorker) error {
 		m := w.mods[k][index]
 		m.demoted, m.remote, m.cong, m.in, m.answers = true, absent{}, absent{}, nil, 0
-		if w.move(index, w.fallback[k]) > 0 {
+		if k == plugins.Cong && w.move(index, w.fallback[k]) > 0 {
 			w.moved = time.Now()
 		}
 		if per == nil {

@@ -3,10 +3,13 @@ package host
 import (
 	"fmt"
 
+	"github.com/fastpath-tcp/fastpath/cong"
 	"github.com/fastpath-tcp/fastpath/plugins"
 	"github.com/fastpath-tcp/fastpath/plugins/builtin"
 	"github.com/fastpath-tcp/fastpath/plugins/internal/link"
+	"github.com/fastpath-tcp/fastpath/plugins/pace"
 	"github.com/fastpath-tcp/fastpath/plugins/ring"
+	"github.com/fastpath-tcp/fastpath/plugins/rtx"
 )
 
 // remote is what the manager needs of a *Remote[E, C].
@@ -35,23 +38,44 @@ func (m *Manager) remotes(kind plugins.Kind, g Guard, p *process, notify chan<- 
 }
 
 func remotesOf[E, C any](sch *schema[E, C], m *Manager, g Guard, p *process, notify chan<- struct{}) ([]remote, error) {
-	geo := m.cfg.geometry()
-	loops := (&link.AttachRequest{Geometry: geo, CPUs: m.use[sch.kind].CPUs}).Loops()
-	var bells []*ring.Bell
+	loops := (&link.AttachRequest{Geometry: p.geo, CPUs: m.use[sch.kind].CPUs}).Loops()
 	var rs []remote
-	for w := range geo.Workers {
-		seg, err := link.Carve[E, C](sch.kind, geo, p.region.Host, p.region.Module, w)
+	for w := range p.geo.Workers {
+		seg, err := link.Carve[E, C](sch.kind, p.geo, p.region.Host, p.region.Module, w)
 		if err != nil {
 			return nil, err
 		}
-		bells = append(bells, &seg.Host.Bell)
-		r, err := newRemote(sch, seg, bells[w%loops], g, m.cfg.Lockstep, notify)
+		bell, err := p.bell(w % loops)
+		if err != nil {
+			return nil, err
+		}
+		r, err := newRemote(sch, seg, bell, g, m.cfg.Lockstep, notify)
 		if err != nil {
 			return nil, err
 		}
 		rs = append(rs, r)
 	}
 	return rs, nil
+}
+
+// bell wakes the process's loop of that number, for whichever of its modules: see link.AttachRequest.Loops.
+func (p *process) bell(loop int) (*ring.Bell, error) {
+	switch first := p.geo.Kinds[0]; first {
+	case plugins.Rtx:
+		return bellOf[rtx.Event, rtx.Command](first, p, loop)
+	case plugins.Pace:
+		return bellOf[pace.Event, pace.Line](first, p, loop)
+	default:
+		return bellOf[cong.Sample, cong.Decision](first, p, loop)
+	}
+}
+
+func bellOf[E, C any](kind plugins.Kind, p *process, loop int) (*ring.Bell, error) {
+	seg, err := link.Carve[E, C](kind, p.geo, p.region.Host, p.region.Module, loop)
+	if err != nil {
+		return nil, err
+	}
+	return &seg.Host.Bell, nil
 }
 
 // linkedIn makes one instance of a built-in module per worker.

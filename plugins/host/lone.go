@@ -42,16 +42,16 @@ func OpenLone(ctx context.Context, kind plugins.Kind, path string, params plugin
 	if m.dir, m.lock, err = makeRunDir(m.cfg.RunDir); err != nil {
 		return nil, err
 	}
-	s := &Spec{Kind: kind, Placement: Process, Path: path, AllowUnpinned: true, Params: params}
-	b, err := m.open(s)
+	s := Spec{Kind: kind, Placement: Process, Path: path, AllowUnpinned: true, Params: params}
+	b, err := m.open(&s)
 	if err != nil {
 		return nil, err
 	}
 	defer b.file.Close()
-	if l.proc, err = m.launch(ctx, s, b); err != nil {
+	if l.proc, err = m.launch(ctx, []Spec{s}, b); err != nil {
 		return nil, err
 	}
-	l.Info = l.proc.info
+	l.Info = l.proc.infos[kind]
 	rs, err := m.remotes(kind, Guard{}.withDefaults(), l.proc, make(chan struct{}, 1))
 	if err != nil {
 		return nil, err

@@ -17,18 +17,15 @@ import (
 
 	"github.com/fastpath-tcp/fastpath/cong"
 	"github.com/fastpath-tcp/fastpath/plugins"
+	"github.com/fastpath-tcp/fastpath/plugins/builtin"
 	"github.com/fastpath-tcp/fastpath/plugins/internal/link"
 	"github.com/fastpath-tcp/fastpath/plugins/sdk"
 )
 
 // The test binary is its own module binary: with arguments, as the daemon gets them, or with a mode of misbehaviour.
 func TestMain(m *testing.M) {
-	if len(os.Args) == 4 && os.Args[1] == "plugin" {
-		kind, err := plugins.ParseKind(os.Args[2])
-		if err == nil {
-			err = ServeBuiltin(kind, os.Args[3])
-		}
-		if err != nil {
+	if len(os.Args) >= 4 && os.Args[1] == "plugin" {
+		if err := ServeBuiltin(os.Args[2:]); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -125,6 +122,13 @@ func testModule(mode string) {
 	case "name":
 		m.Info.Name = "fourth"
 		sdk.Serve(m)
+	case "together":
+		sdk.Serve(m, builtinModule(plugins.Rtx, "btree"), builtinModule(plugins.Pace, "edt"))
+	case "together-liar":
+		m.Cong = func(plugins.Params, uint64) (cong.Module, error) { return liar{}, nil }
+		sdk.Serve(m, builtinModule(plugins.Rtx, "btree"), builtinModule(plugins.Pace, "edt"))
+	case "together-twice", "together-many", "together-layout", "together-lazy":
+		serveRaw(&rawServer{mode: mode, offers: offers(mode)})
 	case "stuck":
 		m.Cong = func(plugins.Params, uint64) (cong.Module, error) { return stuck{}, nil }
 		sdk.Serve(m)
@@ -195,6 +199,38 @@ func (stuck) Poll(_ plugins.Time, in []cong.Sample, _ []cong.Decision) int {
 }
 func (stuck) Deadline() plugins.Time { return plugins.Never }
 
+// builtinModule is a module of the list as the SDK takes it.
+func builtinModule(kind plugins.Kind, name string) sdk.Module {
+	e, ok := builtin.Find(kind, name)
+	if !ok {
+		panic(name)
+	}
+	return sdk.Module{Info: e.Info, Rtx: e.Rtx, Pace: e.Pace, Cong: e.Cong}
+}
+
+// offers is what a process that serves several modules says, in some way that is wrong.
+func offers(mode string) (all []link.Description) {
+	for k, name := range [plugins.NumKinds]string{"btree", "edt", "third"} {
+		l, err := link.Layout(plugins.Kind(k))
+		if err != nil {
+			panic(err)
+		}
+		if mode == "together-layout" && k == int(plugins.Pace) {
+			l++
+		}
+		all = append(all, link.Description{Kind: plugins.Kind(k).String(), Name: name, Version: "6.6.6", Layout: l})
+	}
+	switch mode {
+	case "together-twice":
+		all = append(all, all[plugins.Rtx])
+	case "together-many":
+		for i := 0; len(all) < 1000; i++ {
+			all = append(all, all[i])
+		}
+	}
+	return all
+}
+
 func serveRaw(s *rawServer) {
 	plugin.Serve(&plugin.ServeConfig{HandshakeConfig: link.Handshake, VersionedPlugins: link.Plugins(s), GRPCServer: plugin.DefaultGRPCServer,
 		Logger: hclog.NewNullLogger()})
@@ -204,34 +240,43 @@ func serveRaw(s *rawServer) {
 type rawServer struct {
 	layout uint64
 	mode   string
+	offers []link.Description
 }
 
-func (r *rawServer) Describe() (link.Description, error) {
+func (r *rawServer) Describe() (link.Descriptions, error) {
+	if r.offers != nil {
+		return link.Descriptions{Modules: r.offers}, nil
+	}
 	l, err := link.Layout(plugins.Cong)
 	if r.layout != 0 {
 		l = r.layout
 	}
-	return link.Description{Kind: "cong", Name: "third", Version: "6.6.6", Layout: l}, err
+	return link.Descriptions{Modules: []link.Description{{Kind: "cong", Name: "third", Version: "6.6.6", Layout: l}}}, err
 }
 
 func (r *rawServer) Attach(req *link.AttachRequest) error {
-	host, module, err := link.MapInherited(plugins.Cong, req.Geometry)
+	g, err := req.Shape()
 	if err != nil {
 		return err
 	}
-	seg, err := link.Carve[cong.Sample, cong.Decision](plugins.Cong, req.Geometry, host, module, 0)
+	host, module, err := link.MapInherited(g)
+	if err != nil {
+		return err
+	}
+	seg, err := link.Carve[cong.Sample, cong.Decision](plugins.Cong, g, host, module, 0)
 	if err != nil {
 		return err
 	}
 	seg.Module.Ran.Store(1)
-	for w := 1; w < req.Geometry.Workers; w++ {
-		s, err := link.Carve[cong.Sample, cong.Decision](plugins.Cong, req.Geometry, host, module, w)
+	for w := 1; w < g.Workers; w++ {
+		s, err := link.Carve[cong.Sample, cong.Decision](plugins.Cong, g, host, module, w)
 		if err != nil {
 			return err
 		}
 		s.Module.Ran.Store(1)
 	}
 	switch r.mode {
+	case "together-lazy": // the others never run
 	case "noise": // all of its memory, for ever
 		block := len(module) / 8
 		go func() {

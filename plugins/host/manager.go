@@ -133,6 +133,11 @@ func New(cfg Config) (*Manager, error) {
 		seen[s.String()] = true
 		m.modules = append(m.modules, &module{spec: s, standing: true})
 	}
+	if len(errs) == 0 {
+		if err := m.checkTogether(); err != nil {
+			errs = append(errs, fmt.Errorf("modules that share a process: %w", err))
+		}
+	}
 	if iso := &cfg.Isolation; iso.Memory != 0 && iso.Memory < MinMemory {
 		errs = append(errs, fmt.Errorf("memory limit of %d bytes for modules: at least %d are needed", iso.Memory, MinMemory))
 	}
@@ -178,17 +183,16 @@ func (m *Manager) startAll(ctx context.Context) error {
 		}
 	}
 	// Processes take a while to start, mostly waiting: all at once.
-	errs := make([]error, len(m.modules))
+	groups := m.groups()
+	errs := make([]error, len(groups))
 	var wg sync.WaitGroup
-	for i, mod := range m.modules {
+	for i, group := range groups {
 		wg.Go(func() {
-			in, err := m.start(ctx, mod, nil)
-			if err == nil {
-				err = m.attach(in)
-			}
-			if err != nil {
-				errs[i] = fmt.Errorf("module %v: %w", &mod.spec, err)
-				m.note(mod, nil, Event{What: Refused, Detail: err.Error()})
+			for j, err := range m.startGroup(ctx, group) {
+				if err != nil {
+					errs[i] = errors.Join(errs[i], fmt.Errorf("module %v: %w", &group[j].spec, err))
+					m.note(group[j], nil, Event{What: Refused, Detail: err.Error()})
+				}
 			}
 		})
 	}
@@ -218,38 +222,18 @@ func (m *Manager) start(ctx context.Context, mod *module, bin *binary) (*instanc
 
 // startAs is start with another spec.
 func (m *Manager) startAs(ctx context.Context, mod *module, s Spec, changes int, bin *binary) (*instance, error) {
-	in := &instance{mod: mod, changes: changes, since: wallNow(), stop: make(chan struct{}), watched: make(chan struct{})}
-	var err error
-	if s.Placement == Builtin {
-		in.modules, in.info, err = m.linkedIn(&s)
-		close(in.watched)
-		return in, err
-	}
-	if in.bin = bin; bin == nil {
-		if in.bin, err = m.open(&s); err != nil {
+	if s.Placement == Process {
+		ins, err := m.startProcess(ctx, []order{{mod, s, changes}}, bin)
+		if err != nil {
 			return nil, err
 		}
+		return ins[0], nil
 	}
-	p, err := m.launch(ctx, &s, in.bin)
-	if err != nil {
-		in.bin.close()
-		return nil, err
-	}
-	in.proc, in.info = p, p.info
-	in.notify = make(chan struct{}, 1)
-	if in.remotes, err = m.remotes(s.Kind, m.use[s.Kind].Guard, p, in.notify); err == nil {
-		err = in.awaitLoops(m.cfg.StartTimeout)
-	}
-	if err != nil {
-		p.stop()
-		p.free()
-		in.bin.close()
-		return nil, err
-	}
-	for _, r := range in.remotes {
-		in.modules = append(in.modules, r)
-	}
-	return in, nil
+	in := &instance{mod: mod, changes: changes, since: wallNow(), stop: make(chan struct{}), watched: make(chan struct{})}
+	var err error
+	in.modules, in.info, err = m.linkedIn(&s)
+	close(in.watched)
+	return in, err
 }
 
 // awaitLoops waits until the module's loops have started on the shared memory.
@@ -273,10 +257,8 @@ func (m *Manager) attach(in *instance) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	err := m.attachLocked(in)
-	if err != nil && in.proc != nil {
-		in.proc.stop()
-		in.proc.free()
-		in.bin.close()
+	if err != nil {
+		m.discard(in)
 	}
 	return err
 }

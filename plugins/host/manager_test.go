@@ -249,7 +249,7 @@ func TestRefusals(t *testing.T) {
 		"cannot run":        {"good", func(s *Spec) { s.Path = script }, "cannot be started"},
 		"wrong sha256":      {"good", func(s *Spec) { s.SHA256 = strings.Repeat("ab", 32) }, "has the checksum sha256:"},
 		"no sha256":         {"good", func(s *Spec) { s.AllowUnpinned = false }, "allow_unpinned"},
-		"protocol version":  {"protocol", nil, "speaks module protocol version 7, this fastpath speaks 1"},
+		"protocol version":  {"protocol", nil, "speaks module protocol version 7, this fastpath speaks 2"},
 		"layout":            {"layout", nil, "was built for other cong records"},
 		"other name":        {"name", nil, "is the module cong/fourth"},
 		"exits":             {"exit", nil, "ends in the handshake: exit status 3: library libfoo is missing"},

@@ -1,6 +1,7 @@
 package host
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,14 +29,17 @@ type process struct {
 	client *plugin.Client
 	child  atomic.Pointer[child]
 	region *link.Region
-	dir    string // its sockets
-	info   plugins.Info
+	geo    link.Geometry
+	dir    string                         // its sockets
+	infos  [plugins.NumKinds]plugins.Info // of those that it runs
 	path   string
 	sha    string
+	shared
 }
 
-// launch starts a module process and lets it describe itself, attach and run its first turn. On an error nothing is left.
-func (m *Manager) launch(ctx context.Context, s *Spec, b *binary) (_ *process, err error) {
+// launch starts a process that runs the modules of specs, at most one of each kind, and lets it describe itself, attach and run its first
+// turn. On an error nothing is left.
+func (m *Manager) launch(ctx context.Context, specs []Spec, b *binary) (_ *process, err error) {
 	ctx, cancel := context.WithTimeout(ctx, m.cfg.StartTimeout)
 	defer cancel()
 	p := &process{path: b.path, sha: b.sha}
@@ -45,8 +49,8 @@ func (m *Manager) launch(ctx context.Context, s *Spec, b *binary) (_ *process, e
 			p.free()
 		}
 	}()
-	geo := m.cfg.geometry()
-	if p.region, err = link.NewRegion(s.Kind, geo); err != nil {
+	p.geo = m.cfg.geometry(specs)
+	if p.region, err = link.NewRegion(p.geo); err != nil {
 		return nil, err
 	}
 	if p.dir, err = os.MkdirTemp(m.dir, ""); err != nil {
@@ -57,16 +61,22 @@ func (m *Manager) launch(ctx context.Context, s *Spec, b *binary) (_ *process, e
 			return nil, err
 		}
 	}
-	control, err := p.handshake(ctx, m, s, b)
+	control, err := p.handshake(ctx, m, specs, b)
 	if err != nil {
 		return nil, err
 	}
-	if err := p.describe(ctx, s, control); err != nil {
+	if err := p.describe(ctx, specs, control); err != nil {
 		return nil, err
 	}
-	req := &link.AttachRequest{Geometry: geo, Params: s.Params, CPUs: m.use[s.Kind].CPUs, Spin: m.spin(s.Kind), Lockstep: m.cfg.Lockstep}
-	for w := range geo.Workers {
-		req.Seeds = append(req.Seeds, m.cfg.seed(s.Kind, w))
+	kind := specs[0].Kind // of modules that share a process, all have the same processors
+	req := &link.AttachRequest{Geometry: p.geo, CPUs: m.use[kind].CPUs, Spin: m.spin(kind), Lockstep: m.cfg.Lockstep}
+	for i := range specs {
+		s := &specs[i]
+		c := link.Chosen{Kind: s.Kind.String(), Name: p.infos[s.Kind].Name, Params: s.Params}
+		for w := range p.geo.Workers {
+			c.Seeds = append(c.Seeds, m.cfg.seed(s.Kind, w))
+		}
+		req.Modules = append(req.Modules, c)
 	}
 	if err := control.Attach(ctx, req); err != nil {
 		return nil, refusal(err)
@@ -75,8 +85,9 @@ func (m *Manager) launch(ctx context.Context, s *Spec, b *binary) (_ *process, e
 }
 
 // handshake starts the process through go-plugin and returns its control service.
-func (p *process) handshake(ctx context.Context, m *Manager, s *Spec, b *binary) (*link.Client, error) {
+func (p *process) handshake(ctx context.Context, m *Manager, specs []Spec, b *binary) (*link.Client, error) {
 	var tail tailBuffer
+	kind, name := namesOf(specs)
 	p.client = plugin.NewClient(&plugin.ClientConfig{
 		HandshakeConfig:  link.Handshake,
 		VersionedPlugins: link.Plugins(nil),
@@ -86,7 +97,7 @@ func (p *process) handshake(ctx context.Context, m *Manager, s *Spec, b *binary)
 		StartTimeout:     m.cfg.StartTimeout,
 		UnixSocketConfig: m.cfg.Isolation.sockets(p.dir),
 		Stderr:           &tail,
-		Logger:           pluginLogger(m.cfg.Log.With("kind", s.Kind.String(), "module", s.Name), s.Name),
+		Logger:           pluginLogger(m.cfg.Log.With("kind", kind, "module", name), name),
 		RunnerFunc: func(_ hclog.Logger, cmd *exec.Cmd, _ string) (runner.Runner, error) {
 			group, err := m.cgroups.group(filepath.Base(p.dir), m.cfg.Isolation.Memory)
 			if err != nil {
@@ -146,15 +157,52 @@ func (p *process) explain(err error, tail *tailBuffer) error {
 	return fmt.Errorf("handshake: %w", err)
 }
 
-// describe checks that the process is the module that was asked for, of any name if none was, built for the same records.
-func (p *process) describe(ctx context.Context, s *Spec, control *link.Client) error {
-	d, err := control.Describe(ctx)
+// namesOf joins the kinds and the names of modules that share a process.
+func namesOf(specs []Spec) (kinds, names string) {
+	var k, n []string
+	for i := range specs {
+		k, n = append(k, specs[i].Kind.String()), append(n, specs[i].Name)
+	}
+	return strings.Join(k, "+"), strings.Join(n, "+")
+}
+
+// describe checks that the process has the modules that are asked for, of any name if none was, built for the same records.
+func (p *process) describe(ctx context.Context, specs []Spec, control *link.Client) error {
+	all, err := control.Describe(ctx)
 	if err != nil {
 		return refusal(err)
 	}
-	if d.Kind != s.Kind.String() || s.Name != "" && d.Name != s.Name || !nameOK(d.Name) {
-		return fmt.Errorf("%s is the module %s/%s", p.path, d.Kind, d.Name)
+	for i := range specs {
+		if err := p.pick(&specs[i], all); err != nil {
+			return err
+		}
 	}
+	return nil
+}
+
+// maxOffered is the largest number of modules of one binary.
+const maxOffered = 64
+
+// pick finds the module of s in what the process says that it has.
+func (p *process) pick(s *Spec, all []link.Description) error {
+	if len(all) > maxOffered {
+		return fmt.Errorf("%s says that it is %d modules (at most %d)", p.path, len(all), maxOffered)
+	}
+	var found []link.Description
+	var have []string
+	for _, d := range all {
+		if d.Kind == s.Kind.String() && (s.Name == "" || d.Name == s.Name) && nameOK(d.Name) {
+			found = append(found, d)
+		}
+		have = append(have, fmt.Sprintf("%.64s/%.64s", d.Kind, d.Name))
+	}
+	switch {
+	case len(found) == 0:
+		return fmt.Errorf("%s is the module %s", p.path, cmp.Or(strings.Join(have, ", "), "of nothing"))
+	case len(found) > 1:
+		return fmt.Errorf("%s has more than one %v module %s: %s", p.path, s.Kind, s.Name, strings.Join(have, ", "))
+	}
+	d := &found[0]
 	layout, err := link.Layout(s.Kind)
 	if err != nil {
 		return err
@@ -163,7 +211,7 @@ func (p *process) describe(ctx context.Context, s *Spec, control *link.Client) e
 		return fmt.Errorf("version %s was built for other %s records (layout %016x, this fastpath has %016x): rebuild it against this version of github.com/fastpath-tcp/fastpath",
 			d.Version, d.Kind, d.Layout, layout)
 	}
-	p.info = plugins.Info{Kind: s.Kind, Name: d.Name, Version: d.Version, Params: d.Params}
+	p.infos[s.Kind] = plugins.Info{Kind: s.Kind, Name: d.Name, Version: d.Version, Params: d.Params}
 	return nil
 }
 

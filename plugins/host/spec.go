@@ -135,6 +135,9 @@ type Config struct {
 	Log    *slog.Logger
 	// Use has at most one entry per kind. A kind without one gets its default, built in.
 	Use []Use
+	// Together are kinds whose modules in use share one process, of one binary that has them all: less isolated from each other, but
+	// with fewer processes to wake. Swap, Upgrade and Set take a module out of it: what comes instead has a process of its own.
+	Together []plugins.Kind
 	// Standing modules are started with the manager and wait for Swap without flows.
 	Standing []Spec
 	// PluginDir is searched for fastpath-KIND-NAME. Empty: no search.
@@ -202,6 +205,10 @@ func (c *Config) seed(kind plugins.Kind, worker int) uint64 {
 	return z ^ z>>31
 }
 
-func (c *Config) geometry() link.Geometry {
-	return link.Geometry{Workers: c.Engine.Workers(), Events: c.Ring, Commands: c.Ring}
+func (c *Config) geometry(specs []Spec) link.Geometry {
+	g := link.Geometry{Workers: c.Engine.Workers(), Events: c.Ring, Commands: c.Ring}
+	for i := range specs {
+		g.Kinds = append(g.Kinds, specs[i].Kind)
+	}
+	return g
 }

@@ -271,7 +271,7 @@ func (m *Manager) remove(mod *module) {
 	}
 }
 
-// retire detaches an instance and stops it. Its memory goes when no worker touches it any more: if the engine cannot promise
+// retire detaches an instance and stops it, unless it shares its process with others that go on. Its memory goes when no worker touches it any more: if the engine cannot promise
 // that, it stays mapped.
 func (m *Manager) retire(in *instance) {
 	if in.mod.inst == in {
@@ -294,10 +294,7 @@ func (m *Manager) retire(in *instance) {
 	}
 	m.wg.Go(func() {
 		<-in.watched
-		in.proc.stop()
-		if err == nil {
-			in.proc.free()
-		}
+		m.leave(in, departure{pinned: err != nil})
 	})
 }
 
@@ -305,10 +302,7 @@ func (m *Manager) retire(in *instance) {
 func (m *Manager) discard(in *instance) {
 	if in.proc != nil {
 		in.bin.close()
-		m.wg.Go(func() {
-			in.proc.stop()
-			in.proc.free()
-		})
+		m.wg.Go(func() { m.leave(in, departure{}) })
 	}
 }
 

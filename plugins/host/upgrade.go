@@ -141,8 +141,7 @@ func (m *Manager) dismiss(in *instance) {
 	}
 	m.wg.Go(func() {
 		<-in.watched
-		in.proc.stop()
-		in.proc.free()
+		m.leave(in, departure{})
 	})
 }
 

@@ -3,6 +3,7 @@ package host
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/fastpath-tcp/fastpath/plugins"
@@ -43,7 +44,7 @@ func (m *Manager) watch(in *instance) {
 			close(in.watched)
 			return
 		case <-exited:
-			in.die("the process has ended: " + in.proc.child.Load().ended())
+			in.proc.die("the process has ended: "+in.proc.child.Load().ended(), nil)
 		case <-in.notify:
 		}
 		switch in.state() {
@@ -65,13 +66,14 @@ func (m *Manager) watch(in *instance) {
 	}
 }
 
-// bury takes a dead module out of the engine, and has it restarted. Its workers have moved its flows to the fallback by
+// bury takes a dead module out of the engine, ends its process, and has it restarted with all that died with that. Its workers have moved its flows to the fallback by
 // themselves, at their first look at its state.
 func (m *Manager) bury(in *instance) {
 	known := wallNow()
 	mod, kind := in.mod, in.mod.spec.Kind
 	why := in.fault()
 	in.die(why) // in all workers, not only the one that saw it
+	in.proc.die(fmt.Sprintf("%v, in the same process, is dead: %s", &mod.spec, why), in)
 	m.mu.Lock()
 	if mod.inst != in { // retired at this very moment
 		m.mu.Unlock()
@@ -92,21 +94,16 @@ func (m *Manager) bury(in *instance) {
 	}
 	mod.fellBack = since(known)
 	m.note(mod, in, Event{What: FellBack, Took: mod.fellBack, Detail: m.fallback[kind].name})
-	if revive {
-		m.wg.Go(func() { m.revive(mod, known) })
-	}
 	m.mu.Unlock()
 	in.proc.kill()
-	in.proc.stop()
 	if err != nil {
 		m.cfg.Log.Error("dead module cannot be detached", "module", mod.spec.String(), "error", err)
-		return
 	}
-	in.proc.free()
+	m.leave(in, departure{again: revive, at: known, pinned: err != nil})
 }
 
-// revive restarts a dead module, with growing pauses, until it runs or has died too often.
-func (m *Manager) revive(mod *module, dead time.Time) {
+// revive restarts modules that died together, in one process, with growing pauses, until they run or have died too often.
+func (m *Manager) revive(mods []*module, dead time.Time) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	go func() {
@@ -117,41 +114,62 @@ func (m *Manager) revive(mod *module, dead time.Time) {
 		}
 	}()
 	for {
-		pause, ok := m.pause(mod)
-		if !ok {
+		var pause time.Duration
+		mods = slices.DeleteFunc(mods, func(mod *module) bool {
+			d, ok := m.pause(mod)
+			pause = max(pause, d)
+			return !ok
+		})
+		if len(mods) == 0 || !sleep(pause, m.stop) {
 			return
 		}
-		if !sleep(pause, m.stop) {
-			return
+		orders, bin, err := m.missing(mods)
+		var ins []*instance
+		if err == nil && len(orders) > 0 {
+			ins, err = m.startProcess(ctx, orders, bin)
 		}
-		m.mu.Lock()
-		wanted, bin := !m.closed && !mod.gone && mod.inst == nil, mod.bin
-		var in *instance
-		var err error
-		if wanted {
-			bin, err = bin.dup() // what was verified runs again, even if the file is another one by now
-		}
-		m.mu.Unlock()
-		if !wanted {
-			return
-		}
-		if err == nil {
-			in, err = m.start(ctx, mod, bin)
-		}
-		if err == nil {
-			if err = m.comeBack(in, dead); err == nil {
-				return
+		mods = nil
+		for i := range orders {
+			e := err
+			if e == nil {
+				e = m.comeBack(ins[i], dead)
+			}
+			if e != nil && m.troubled(orders[i].mod, e) {
+				mods = append(mods, orders[i].mod)
 			}
 		}
-		m.mu.Lock()
-		mod.trouble = err.Error()
-		closed := m.closed
-		m.mu.Unlock()
-		if closed {
+		if len(mods) == 0 {
 			return
 		}
+	}
+}
+
+// missing returns those of mods that do not run and are still wanted, and the code that ran when they died: what was verified runs again,
+// even if the file is another one by now.
+func (m *Manager) missing(mods []*module) (orders []order, bin *binary, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, mod := range mods {
+		if !m.closed && !mod.gone && mod.inst == nil {
+			orders = append(orders, order{mod, mod.spec, mod.changes})
+		}
+	}
+	if len(orders) > 0 {
+		bin, err = orders[0].mod.bin.dup()
+	}
+	return orders, bin, err
+}
+
+// troubled notes why a module could not be started again; false if there is no more reason to try.
+func (m *Manager) troubled(mod *module, err error) bool {
+	m.mu.Lock()
+	mod.trouble = err.Error()
+	closed := m.closed
+	m.mu.Unlock()
+	if !closed {
 		m.note(mod, nil, Event{What: Refused, Detail: err.Error()})
 	}
+	return !closed
 }
 
 // comeBack attaches a restarted module, which gets its flows back. On an error it is stopped.

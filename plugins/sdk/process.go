@@ -7,14 +7,17 @@ import (
 	plugin "github.com/hashicorp/go-plugin"
 	"golang.org/x/sys/unix"
 
-	"github.com/fastpath-tcp/fastpath/plugins"
 	"github.com/fastpath-tcp/fastpath/plugins/internal/link"
 )
 
 // prepare does what a module process does before anything else.
-func prepare(info plugins.Info) {
+func prepare(modules []Module) {
 	// It was executed through a descriptor, so the kernel calls it by that descriptor's number. At most 15 bytes.
-	name := []byte("fp-" + info.Kind.String() + "-" + info.Name)
+	name := []byte("fp-modules")
+	if len(modules) == 1 {
+		info := &modules[0].Info
+		name = []byte("fp-" + info.Kind.String() + "-" + info.Name)
+	}
 	_ = os.WriteFile("/proc/self/comm", name[:min(len(name), 15)], 0)
 	_ = unix.Close(link.BinaryFD)
 	unix.CloseOnExec(link.HostFD)

@@ -3,7 +3,8 @@
 //
 //	func main() { sdk.Serve(sdk.Module{Info: info, Cong: newModule}) }
 //
-// See plugins/example for one in a Go module of its own, with its test. Nothing else is to be imported: the names of the records' packages
+// A binary may offer several modules; the daemon runs one of each kind together in a process if its configuration says so
+// (modules.together). See plugins/example for one in a Go module of its own, with its test. Nothing else is to be imported: the names of the records' packages
 // are here, too. The process never sees a socket, a packet, or another connection's data.
 package sdk
 
@@ -12,6 +13,8 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
+	"strings"
 
 	"github.com/hashicorp/go-hclog"
 	plugin "github.com/hashicorp/go-plugin"
@@ -23,7 +26,7 @@ import (
 	"github.com/fastpath-tcp/fastpath/plugins/rtx"
 )
 
-// Module is what a binary offers: a description, and the factory of the one kind that Info names.
+// Module is what a binary offers, or a part of it: a description, and the factory of the one kind that Info names.
 type Module struct {
 	Info plugins.Info
 	Rtx  rtx.New
@@ -45,23 +48,40 @@ func (m *Module) Check() error {
 	return nil
 }
 
-// Serve serves m to the fastpath that started this process, and returns when it has let go of it. What the program logs
-// through log/slog appears in fastpath's log. Serve ends the process if it was not started by fastpath (status 1), if m is
-// unusable (status 2), or if fastpath is gone.
-func Serve(m Module) {
-	if err := m.Check(); err != nil {
+// check checks modules that one binary offers.
+func check(modules []Module) error {
+	if len(modules) == 0 {
+		return errors.New("sdk: there is no module to serve")
+	}
+	for i := range modules {
+		m := &modules[i]
+		if err := m.Check(); err != nil {
+			return err
+		}
+		if slices.ContainsFunc(modules[:i], func(o Module) bool { return o.Info.Kind == m.Info.Kind && o.Info.Name == m.Info.Name }) {
+			return fmt.Errorf("sdk: %v module %s is there twice", m.Info.Kind, m.Info.Name)
+		}
+	}
+	return nil
+}
+
+// Serve serves modules to the fastpath that started this process, which chooses at most one of each kind, and returns when it has let go
+// of them. What the program logs through log/slog appears in fastpath's log. Serve ends the process if it was not started by fastpath
+// (status 1), if a module is unusable or there twice (status 2), or if fastpath is gone.
+func Serve(modules ...Module) {
+	if err := check(modules); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(2)
 	}
 	if !Started() {
-		usage(&m)
+		fmt.Fprint(os.Stderr, usage(modules))
 		os.Exit(1)
 	}
-	prepare(m.Info)
+	prepare(modules)
 	go exitWithHost()
 	plugin.Serve(&plugin.ServeConfig{
 		HandshakeConfig:  link.Handshake,
-		VersionedPlugins: link.Plugins(&server{module: m}),
+		VersionedPlugins: link.Plugins(&server{modules: modules}),
 		GRPCServer:       plugin.DefaultGRPCServer,
 		Logger:           hclog.New(&hclog.LoggerOptions{Level: hclog.Warn, Output: os.Stderr, JSONFormat: true}),
 	})
@@ -73,14 +93,18 @@ func Started() bool {
 }
 
 // usage is for those who start a module by hand.
-func usage(m *Module) {
-	i := &m.Info
-	fmt.Fprintf(os.Stderr, "This is the fastpath module %v/%s, version %s. fastpath starts it; it does nothing on its own.\n"+
-		"Copy it to fastpath's plugin directory as fastpath-%v-%s, then: fastpath ctl swap %v %s\n",
-		i.Kind, i.Name, i.Version, i.Kind, i.Name, i.Kind, i.Name)
-	for _, p := range i.Params {
-		fmt.Fprintf(os.Stderr, "  parameter %s (%s %s, default %s): %s\n", p.Name, p.Type, p.Unit, p.Default, p.Doc)
+func usage(modules []Module) string {
+	var b strings.Builder
+	for j := range modules {
+		i := &modules[j].Info
+		fmt.Fprintf(&b, "This is the fastpath module %v/%s, version %s. fastpath starts it; it does nothing on its own.\n"+
+			"Copy it to fastpath's plugin directory as fastpath-%v-%s, then: fastpath ctl swap %v %s\n",
+			i.Kind, i.Name, i.Version, i.Kind, i.Name, i.Kind, i.Name)
+		for _, p := range i.Params {
+			fmt.Fprintf(&b, "  parameter %s (%s %s, default %s): %s\n", p.Name, p.Type, p.Unit, p.Default, p.Doc)
+		}
 	}
+	return b.String()
 }
 
 // logToHost makes log/slog write the lines that go-plugin's host understands. os.Stderr is taken now: go-plugin replaces it.

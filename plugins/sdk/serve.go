@@ -19,18 +19,32 @@ import (
 
 // server answers the host's control calls.
 type server struct {
-	module   Module
+	modules  []Module
 	mu       sync.Mutex
 	attached bool
 }
 
-func (s *server) Describe() (link.Description, error) {
-	i := &s.module.Info
-	layout, err := link.Layout(i.Kind)
-	if err != nil {
-		return link.Description{}, err
+func (s *server) Describe() (link.Descriptions, error) {
+	var all link.Descriptions
+	for j := range s.modules {
+		i := &s.modules[j].Info
+		layout, err := link.Layout(i.Kind)
+		if err != nil {
+			return all, err
+		}
+		all.Modules = append(all.Modules, link.Description{Kind: i.Kind.String(), Name: i.Name, Version: i.Version, Params: i.Params, Layout: layout})
 	}
-	return link.Description{Kind: i.Kind.String(), Name: i.Name, Version: i.Version, Params: i.Params, Layout: layout}, nil
+	return all, nil
+}
+
+// find returns the module of that kind and name, or nil.
+func (s *server) find(kind plugins.Kind, name string) *Module {
+	for i := range s.modules {
+		if m := &s.modules[i]; m.Info.Kind == kind && m.Info.Name == name {
+			return m
+		}
+	}
+	return nil
 }
 
 // Attach makes the instances and starts the loops. A parameter that a factory refuses is InvalidArgument.
@@ -40,17 +54,7 @@ func (s *server) Attach(r *link.AttachRequest) error {
 	if s.attached {
 		return status.Error(codes.AlreadyExists, "this process is attached already")
 	}
-	var err error
-	var lanes []link.Lane
-	var bells []*ring.Bell
-	switch s.module.Info.Kind {
-	case plugins.Rtx:
-		lanes, bells, err = instances(plugins.Rtx, s.module.Rtx, r)
-	case plugins.Pace:
-		lanes, bells, err = instances(plugins.Pace, s.module.Pace, r)
-	case plugins.Cong:
-		lanes, bells, err = instances(plugins.Cong, s.module.Cong, r)
-	}
+	work, err := s.workers(r)
 	if err != nil {
 		return err
 	}
@@ -60,48 +64,92 @@ func (s *server) Attach(r *link.AttachRequest) error {
 	runtime.GOMAXPROCS(loops + 1)
 	for i := range loops {
 		var mine []link.Lane
-		for w := i; w < len(lanes); w += loops {
-			mine = append(mine, lanes[w])
+		for w := i; w < len(work); w += loops {
+			mine = append(mine, work[w].lanes...)
 		}
 		cpu := -1
 		if i < len(r.CPUs) {
 			cpu = r.CPUs[i]
 		}
-		go loop(mine, bells[i], cpu, r.Spin)
+		go loop(mine, work[i].bell, cpu, r.Spin)
 	}
 	return nil
 }
 
-func instances[E, C any](kind plugins.Kind, factory plugins.New[E, C], r *link.AttachRequest) ([]link.Lane, []*ring.Bell, error) {
-	g := r.Geometry
-	if len(r.Seeds) != g.Workers {
-		return nil, nil, status.Errorf(codes.InvalidArgument, "%d seeds for %d workers", len(r.Seeds), g.Workers)
+// worker is what this process runs for one worker of the host: an instance of each module.
+type worker struct {
+	lanes []link.Lane
+	bell  *ring.Bell // of the first
+}
+
+// workers makes all instances, on the shared memory. Nothing is mapped before all parameters are accepted.
+func (s *server) workers(r *link.AttachRequest) ([]worker, error) {
+	g, err := r.Shape()
+	if err != nil {
+		return nil, status.Errorf(codes.InvalidArgument, "geometry: %v", err)
+	}
+	work := make([]worker, g.Workers)
+	var place []func(host, module []byte) error
+	for i, kind := range g.Kinds {
+		c := &r.Modules[i]
+		m := s.find(kind, c.Name)
+		if m == nil {
+			return nil, status.Errorf(codes.NotFound, "there is no %v module %s in this process", kind, c.Name)
+		}
+		var put func(host, module []byte) error
+		switch kind {
+		case plugins.Rtx:
+			put, err = instances(kind, m.Rtx, g, c, r.Lockstep, work)
+		case plugins.Pace:
+			put, err = instances(kind, m.Pace, g, c, r.Lockstep, work)
+		case plugins.Cong:
+			put, err = instances(kind, m.Cong, g, c, r.Lockstep, work)
+		}
+		if err != nil {
+			return nil, err
+		}
+		place = append(place, put)
+	}
+	host, module, err := link.MapInherited(g)
+	if err != nil {
+		return nil, err
+	}
+	for _, put := range place {
+		if err := put(host, module); err != nil {
+			return nil, err
+		}
+	}
+	return work, nil
+}
+
+// instances makes one instance of a module per worker, and returns what puts them between their rings.
+func instances[E, C any](kind plugins.Kind, factory plugins.New[E, C], g link.Geometry, c *link.Chosen, lockstep bool, work []worker) (
+	put func(host, module []byte) error, err error) {
+	if len(c.Seeds) != g.Workers {
+		return nil, status.Errorf(codes.InvalidArgument, "%d seeds for %d workers", len(c.Seeds), g.Workers)
 	}
 	modules := make([]plugins.Module[E, C], g.Workers)
 	for w := range modules {
-		m, err := factory(r.Params, r.Seeds[w])
-		if err != nil {
-			return nil, nil, status.Errorf(codes.InvalidArgument, "parameters: %v", err)
+		if modules[w], err = factory(c.Params, c.Seeds[w]); err != nil {
+			return nil, status.Errorf(codes.InvalidArgument, "parameters: %v", err)
 		}
-		modules[w] = m
 	}
-	host, module, err := link.MapInherited(kind, g)
-	if err != nil {
-		return nil, nil, err
-	}
-	lanes := make([]link.Lane, g.Workers)
-	bells := make([]*ring.Bell, g.Workers)
-	for w, m := range modules {
-		seg, err := link.Carve[E, C](kind, g, host, module, w)
-		if err != nil {
-			return nil, nil, err
+	return func(host, module []byte) error {
+		for w, m := range modules {
+			seg, err := link.Carve[E, C](kind, g, host, module, w)
+			if err != nil {
+				return err
+			}
+			lane, err := link.NewLane(m, seg, lockstep)
+			if err != nil {
+				return fmt.Errorf("worker %d: %w", w, err)
+			}
+			if work[w].lanes = append(work[w].lanes, lane); work[w].bell == nil {
+				work[w].bell = &seg.Host.Bell
+			}
 		}
-		if lanes[w], err = link.NewLane(m, seg, r.Lockstep); err != nil {
-			return nil, nil, fmt.Errorf("worker %d: %w", w, err)
-		}
-		bells[w] = &seg.Host.Bell
-	}
-	return lanes, bells, nil
+		return nil
+	}, nil
 }
 
 // loop runs lanes for the rest of the process's life.

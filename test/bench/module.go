@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"strconv"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -21,10 +20,16 @@ import (
 // NameModule is the benchmark of modules as processes.
 const NameModule = "module"
 
+// ModuleSet is a way to place modules: those of some kinds in processes, of their own or one for all.
+type ModuleSet struct {
+	Kinds    []plugins.Kind
+	Together bool
+}
+
 // ModuleOptions say what of modules in processes is measured: each set of kinds with each number of flows and each way to wait.
 type ModuleOptions struct {
 	Options
-	Kinds [][]plugins.Kind
+	Sets  []ModuleSet
 	Flows []int
 	Spin  []bool // true: module processes have the last processor for themselves, and all the rest the others
 	Pairs int
@@ -39,9 +44,9 @@ func Module(ctx context.Context, o ModuleOptions) (*report.Module, error) {
 	delete(r.Params, "flows")
 	r.Params["pairs"] = strconv.Itoa(o.Pairs)
 	for _, spin := range o.Spin {
-		for _, kinds := range o.Kinds {
+		for _, set := range o.Sets {
 			for _, flows := range o.Flows {
-				c, err := o.cell(ctx, kinds, flows, spin)
+				c, err := o.cell(ctx, set, flows, spin)
 				if err != nil {
 					return nil, err
 				}
@@ -54,9 +59,9 @@ func Module(ctx context.Context, o ModuleOptions) (*report.Module, error) {
 }
 
 // cell measures one way to place modules.
-func (o *ModuleOptions) cell(ctx context.Context, kinds []plugins.Kind, flows int, spin bool) (c *report.ModuleCell, err error) {
-	c = &report.ModuleCell{Flows: flows, Wait: "park"}
-	for _, k := range kinds {
+func (o *ModuleOptions) cell(ctx context.Context, set ModuleSet, flows int, spin bool) (c *report.ModuleCell, err error) {
+	c = &report.ModuleCell{Flows: flows, Wait: "park", Together: set.Together}
+	for _, k := range set.Kinds {
 		c.Kinds = append(c.Kinds, k.String())
 	}
 	built := o.Options
@@ -76,9 +81,9 @@ func (o *ModuleOptions) cell(ctx context.Context, kinds []plugins.Kind, flows in
 			return nil, err
 		}
 		if o.Log != nil {
-			o.Log("%s, %d flows, %s: pair %d of %d", strings.Join(c.Kinds, "+"), flows, c.Wait, i+1, o.Pairs)
+			o.Log("%s, %d flows, %s: pair %d of %d", c.Processes(), flows, c.Wait, i+1, o.Pairs)
 		}
-		run, err := modulePair(ctx, built, kinds, cpu)
+		run, err := modulePair(ctx, built, set, cpu)
 		if err != nil {
 			return nil, err
 		}
@@ -88,15 +93,15 @@ func (o *ModuleOptions) cell(ctx context.Context, kinds []plugins.Kind, flows in
 	return c, nil
 }
 
-// modulePair measures one run with modules linked in, and one with those of kinds in processes, which have a processor for themselves
+// modulePair measures one run with modules linked in, and one with those of set in processes, which have a processor for themselves
 // unless cpu is negative.
-func modulePair(ctx context.Context, o Options, kinds []plugins.Kind, cpu int) (run report.Run, err error) {
+func modulePair(ctx context.Context, o Options, set ModuleSet, cpu int) (run report.Run, err error) {
 	began := time.Now()
 	built, err := Bulk(o)
 	if err != nil {
 		return run, err
 	}
-	p := &processes{ctx: ctx, modules: o.Modules, kinds: kinds, cpu: cpu}
+	p := &processes{ctx: ctx, modules: o.Modules, set: set, cpu: cpu}
 	o.Attach, o.Look = p.attach, p.look
 	apart, err := Bulk(o)
 	if err != nil {
@@ -118,7 +123,7 @@ func modulePair(ctx context.Context, o Options, kinds []plugins.Kind, cpu int) (
 type processes struct {
 	ctx     context.Context
 	modules [plugins.NumKinds]stack.ModuleConfig
-	kinds   []plugins.Kind
+	set     ModuleSet
 	cpu     int
 	m       *host.Manager
 	stats   host.Stats    // of the measured time
@@ -127,10 +132,13 @@ type processes struct {
 
 func (p *processes) attach(a, _ *stack.Stack) (func(), error) {
 	c := host.Config{Engine: a}
+	if p.set.Together {
+		c.Together = p.set.Kinds
+	}
 	for k := range plugins.NumKinds {
 		s := host.Spec{Kind: k, Name: p.modules[k].Name}
 		u := host.Use{Fallback: s.Name}
-		for _, kind := range p.kinds {
+		for _, kind := range p.set.Kinds {
 			if kind == k {
 				s.Placement = host.Process
 				if p.cpu >= 0 {
@@ -155,9 +163,11 @@ func (p *processes) attach(a, _ *stack.Stack) (func(), error) {
 // look takes what the processes have done and used at the start of the measured time from what they have at its end.
 func (p *processes) look(end bool) {
 	stats, used := host.Stats{}, time.Duration(0)
+	seen := map[int]bool{0: true}
 	for _, s := range p.m.List() {
 		stats.Add(&s.Stats)
-		if s.PID != 0 {
+		if !seen[s.PID] {
+			seen[s.PID] = true
 			used += processTime(s.PID)
 		}
 	}

@@ -11,7 +11,6 @@ import (
 
 	"github.com/fastpath-tcp/fastpath/cmd/fastpath/control"
 	"github.com/fastpath-tcp/fastpath/conf"
-	"github.com/fastpath-tcp/fastpath/plugins"
 	"github.com/fastpath-tcp/fastpath/plugins/host"
 	"github.com/fastpath-tcp/fastpath/pmd/pmdtest"
 )
@@ -22,12 +21,8 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, host.Launch(os.Args[2:]))
 		os.Exit(1)
 	}
-	if len(os.Args) == 4 && os.Args[1] == "plugin" {
-		kind, err := plugins.ParseKind(os.Args[2])
-		if err == nil {
-			err = host.ServeBuiltin(kind, os.Args[3])
-		}
-		if err != nil {
+	if len(os.Args) >= 4 && os.Args[1] == "plugin" {
+		if err := host.ServeBuiltin(os.Args[2:]); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}

@@ -35,6 +35,13 @@ func (d *Daemon) startModules(ctx context.Context) (err error) {
 			Restart: host.Restart{Min: u.RestartMin.D(), Max: u.RestartMax.D(), Limit: u.RestartLimit, Window: u.RestartWindow.D()},
 		})
 	}
+	for _, s := range c.Together {
+		k, err := plugins.ParseKind(s)
+		if err != nil {
+			return err
+		}
+		hc.Together = append(hc.Together, k)
+	}
 	for i := range d.conf.Standing {
 		m := &d.conf.Standing[i]
 		k, err := plugins.ParseKind(m.Kind)

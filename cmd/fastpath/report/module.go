@@ -16,10 +16,20 @@ type Module struct {
 
 // ModuleCell is one way to place modules, measured in pairs of runs.
 type ModuleCell struct {
-	Kinds []string `json:"kinds"` // whose modules are processes
-	Flows int      `json:"flows"`
-	Wait  string   `json:"wait"` // "park": they share processors, and sleep when there is nothing to do; "spin": they have one of their own
+	Kinds    []string `json:"kinds"`    // whose modules are processes
+	Together bool     `json:"together"` // they share one
+	Flows    int      `json:"flows"`
+	Wait     string   `json:"wait"` // "park": they share processors, and sleep when there is nothing to do; "spin": they have one of their own
 	Bench
+}
+
+// Processes says which modules are in processes: "rtx+cong", or "(rtx+cong)" if they share one.
+func (c *ModuleCell) Processes() string {
+	s := strings.Join(c.Kinds, "+")
+	if c.Together {
+		return "(" + s + ")"
+	}
+	return s
 }
 
 // Names of values of a ModuleCell. CPU is of all processes; an event is one that was written to a module's process, its CPU that of this
@@ -65,7 +75,7 @@ func (r *Module) WriteText(w io.Writer) error {
 		c := &r.Cells[i]
 		v := func(name string) string { m := c.metric(name); return Format(m.Median, m.Unit) }
 		ratio := c.metric(ModuleRatio)
-		fmt.Fprintf(t, "%s\t%d\t%s\t%s\t%s\t%s\t%s … %s\t%s → %s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", strings.Join(c.Kinds, "+"), c.Flows, c.Wait, v(ModuleBuiltin), v(ModuleProcess),
+		fmt.Fprintf(t, "%s\t%d\t%s\t%s\t%s\t%s\t%s … %s\t%s → %s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", c.Processes(), c.Flows, c.Wait, v(ModuleBuiltin), v(ModuleProcess),
 			v(ModuleRatio), four(ratio.Q1), four(ratio.Q3), four(c.metric(ModuleBuiltinCPU).Median), four(c.metric(ModuleProcessCPU).Median), v(ModuleEvents),
 			v(ModuleEvent), v(ModuleP50), v(ModuleP99), v(ModuleP999), v(ModuleWakes), v(ModuleAllocs))
 	}

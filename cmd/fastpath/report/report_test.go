@@ -316,8 +316,8 @@ func TestThisMachine(t *testing.T) {
 
 func module() *Module {
 	m := &Module{Params: map[string]string{"rtx": "btree", "pace": "none", "cong": "reno", "size": "65536B", "time": "2s", "pairs": "2"}, Machine: bench().Machine}
-	for _, kinds := range [][]string{{"cong"}, {"rtx", "pace", "cong"}} {
-		c := ModuleCell{Kinds: kinds, Flows: 10, Wait: "park"}
+	for i, kinds := range [][]string{{"cong"}, {"rtx", "pace", "cong"}, {"rtx", "pace", "cong"}} {
+		c := ModuleCell{Kinds: kinds, Flows: 10, Wait: "park", Together: i == 2}
 		for i := range 2 {
 			x := float64(i)
 			c.Runs = append(c.Runs, Run{Values: map[string]float64{ModuleBuiltin: 30e9 + x*1e9, ModuleProcess: 28e9, ModuleRatio: 28 / (30 + x), ModuleBuiltinCPU: 0.31,

@@ -14,7 +14,7 @@ import (
 
 // ProtocolVersion is the version of the control messages, the shared memory and the meaning of the records. It changes when a
 // module built before would misunderstand one built after; a mere change of layout is found by Layout.
-const ProtocolVersion = 1
+const ProtocolVersion = 2
 
 // Handshake tells a module process from a program that was started by mistake. It is no security.
 var Handshake = plugin.HandshakeConfig{
@@ -26,7 +26,7 @@ var Handshake = plugin.HandshakeConfig{
 // PluginName is the name under which go-plugin dispenses the control service.
 const PluginName = "module"
 
-// Description is what a module process says about itself.
+// Description is what a process says about a module that it can serve.
 type Description struct {
 	Kind    string          `json:"kind"`
 	Name    string          `json:"name"`
@@ -35,18 +35,45 @@ type Description struct {
 	Layout  uint64          `json:"layout,string"`
 }
 
-// AttachRequest starts the module on the inherited shared memory: one instance per worker.
+// Descriptions are all modules of a process.
+type Descriptions struct {
+	Modules []Description `json:"modules"`
+}
+
+// Chosen is a module that the process is to run: one instance per worker.
+type Chosen struct {
+	Kind   string            `json:"kind"`
+	Name   string            `json:"name"`
+	Params map[string]string `json:"params,omitempty"`
+	Seeds  []uint64          `json:"seeds"` // one per worker
+}
+
+// AttachRequest starts modules on the inherited shared memory.
 type AttachRequest struct {
-	Geometry Geometry          `json:"geometry"`
-	Params   map[string]string `json:"params,omitempty"`
-	Seeds    []uint64          `json:"seeds"` // one per worker
-	// CPUs are the processors that the module has for itself: one loop is pinned to each. Without any, one loop runs all workers.
+	Geometry Geometry `json:"geometry"`
+	Modules  []Chosen `json:"modules"` // at most one of each kind
+	// CPUs are the processors that the process has for itself: one loop is pinned to each. Without any, one loop runs all workers.
 	CPUs     []int         `json:"cpus,omitempty"`
 	Spin     time.Duration `json:"spin"` // a loop parks when it has found no event for this long
 	Lockstep bool          `json:"lockstep,omitempty"`
 }
 
-// Loops is the number of loops; loop i runs the workers i, i+Loops, i+2*Loops ..., and waits on the bell of worker i.
+// Shape is the geometry with the kinds of the modules, in their order.
+func (r *AttachRequest) Shape() (Geometry, error) {
+	g := r.Geometry
+	g.Kinds = nil
+	for i := range r.Modules {
+		k, err := plugins.ParseKind(r.Modules[i].Kind)
+		if err != nil {
+			return g, err
+		}
+		g.Kinds = append(g.Kinds, k)
+	}
+	return g, g.check()
+}
+
+// Loops is the number of loops; loop i runs all modules of the workers i, i+Loops, i+2*Loops ..., and waits on the bell of the first
+// kind's worker i.
 func (r *AttachRequest) Loops() int { return max(1, min(len(r.CPUs), r.Geometry.Workers)) }
 
 // Empty is the message without content.
@@ -54,7 +81,7 @@ type Empty struct{}
 
 // Server is the control service of a module process.
 type Server interface {
-	Describe() (Description, error)
+	Describe() (Descriptions, error)
 	Attach(*AttachRequest) error
 }
 
@@ -76,7 +103,7 @@ var serviceDesc = grpc.ServiceDesc{
 	ServiceName: serviceName,
 	HandlerType: (*Server)(nil),
 	Methods: []grpc.MethodDesc{
-		{MethodName: "Describe", Handler: handler(func(s Server, _ *Empty) (*Description, error) {
+		{MethodName: "Describe", Handler: handler(func(s Server, _ *Empty) (*Descriptions, error) {
 			d, err := s.Describe()
 			return &d, err
 		})},
@@ -104,14 +131,14 @@ func (c *Client) call(ctx context.Context, method string, req, resp any) error {
 	return c.conn.Invoke(ctx, "/"+serviceName+"/"+method, req, resp, grpc.CallContentSubtype(codecName))
 }
 
-// Describe asks the module what it is.
-func (c *Client) Describe(ctx context.Context) (Description, error) {
-	var d Description
+// Describe asks the process what it can serve.
+func (c *Client) Describe(ctx context.Context) ([]Description, error) {
+	var d Descriptions
 	err := c.call(ctx, "Describe", &Empty{}, &d)
-	return d, err
+	return d.Modules, err
 }
 
-// Attach starts the module's loops.
+// Attach starts the process's loops.
 func (c *Client) Attach(ctx context.Context, r *AttachRequest) error {
 	return c.call(ctx, "Attach", r, &Empty{})
 }

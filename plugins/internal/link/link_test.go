@@ -12,7 +12,8 @@ import (
 
 	"github.com/fastpath-tcp/fastpath/cong"
 	"github.com/fastpath-tcp/fastpath/plugins"
-	"github.com/fastpath-tcp/fastpath/plugins/ring"
+	"github.com/fastpath-tcp/fastpath/plugins/pace"
+	"github.com/fastpath-tcp/fastpath/plugins/rtx"
 )
 
 func TestLayoutTellsKindsApart(t *testing.T) {
@@ -87,8 +88,8 @@ func TestBlocks(t *testing.T) {
 }
 
 func TestRegionIsSealed(t *testing.T) {
-	g := Geometry{Workers: 2, Events: 64, Commands: 32}
-	r, err := NewRegion(plugins.Cong, g)
+	g := Geometry{Workers: 2, Events: 64, Commands: 32, Kinds: []plugins.Kind{plugins.Cong}}
+	r, err := NewRegion(g)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -142,57 +143,64 @@ func TestRegionIsSealed(t *testing.T) {
 	}
 }
 
+// Each kind has a segment of its own for each worker, and no byte is two's.
 func TestCarve(t *testing.T) {
-	g := Geometry{Workers: 3, Events: 64, Commands: 32}
-	r, err := NewRegion(plugins.Cong, g)
+	g := Geometry{Workers: 3, Events: 64, Commands: 32, Kinds: []plugins.Kind{plugins.Cong, plugins.Rtx, plugins.Pace}}
+	r, err := NewRegion(g)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = r.Unmap() }()
 	defer r.CloseFiles()
 	for w := range g.Workers {
-		s, err := Carve[cong.Sample, cong.Decision](plugins.Cong, g, r.Host, r.Module, w)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if len(s.Events) != g.Events || len(s.Commands) != g.Commands {
-			t.Fatalf("%d events, %d commands", len(s.Events), len(s.Commands))
-		}
-		for i := range s.Events { // every record is ours alone, and within the mapping
-			s.Events[i].ID += uint64(w + 1)
-		}
-		for i := range s.Commands {
-			s.Commands[i].AsOf += uint64(w + 1)
-		}
-		p, err := ring.NewProducer(s.Events, &s.Host.EvTail, &s.Module.EvHead)
-		if err != nil {
-			t.Fatal(err)
-		}
-		p.Push(&cong.Sample{ID: uint64(w + 1)})
-		p.Publish()
+		carve[cong.Sample, cong.Decision](t, r, g, plugins.Cong, w)
+		carve[rtx.Event, rtx.Command](t, r, g, plugins.Rtx, w)
+		carve[pace.Event, pace.Line](t, r, g, plugins.Pace, w)
 	}
-	for w := range g.Workers {
-		s, _ := Carve[cong.Sample, cong.Decision](plugins.Cong, g, r.Host, r.Module, w)
-		for i := range s.Events {
-			if s.Events[i].ID != uint64(w+1) || s.Commands[i%g.Commands].AsOf != uint64(w+1) {
-				t.Fatalf("worker %d, record %d: %d, %d", w, i, s.Events[i].ID, s.Commands[i%g.Commands].AsOf)
-			}
-		}
-	}
+	only := g
+	only.Kinds = []plugins.Kind{plugins.Pace}
 	for name, err := range map[string]error{
 		"worker":  second(Carve[cong.Sample, cong.Decision](plugins.Cong, g, r.Host, r.Module, 3)),
 		"records": second(Carve[cong.Decision, cong.Decision](plugins.Cong, g, r.Host, r.Module, 0)),
 		"short":   second(Carve[cong.Sample, cong.Decision](plugins.Cong, g, r.Host[:4096], r.Module, 0)),
+		"kind":    second(Carve[cong.Sample, cong.Decision](plugins.Cong, only, r.Host, r.Module, 0)),
 	} {
 		if !errors.Is(err, ErrTooSmall) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	for _, bad := range []Geometry{{}, {Workers: 1, Events: 3, Commands: 4}, {Workers: 1, Events: 4, Commands: 1 << 30}, {Workers: -1, Events: 4, Commands: 4}} {
-		if _, err := NewRegion(plugins.Cong, bad); err == nil {
+	kinds := []plugins.Kind{plugins.Cong}
+	for _, bad := range []Geometry{{}, {Workers: 1, Events: 3, Commands: 4, Kinds: kinds}, {Workers: 1, Events: 4, Commands: 1 << 30, Kinds: kinds},
+		{Workers: -1, Events: 4, Commands: 4, Kinds: kinds}, {Workers: 1, Events: 4, Commands: 4}, {Workers: 1, Events: 4, Commands: 4, Kinds: []plugins.Kind{9}},
+		{Workers: 1, Events: 4, Commands: 4, Kinds: []plugins.Kind{plugins.Rtx, plugins.Rtx}}} {
+		if _, err := NewRegion(bad); err == nil {
 			t.Errorf("geometry %+v is accepted", bad)
 		}
 	}
+}
+
+// carve adds one to each byte of a segment, which is fresh.
+func carve[E, C any](t *testing.T, r *Region, g Geometry, k plugins.Kind, w int) {
+	t.Helper()
+	s, err := Carve[E, C](k, g, r.Host, r.Module, w)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(s.Events) != g.Events || len(s.Commands) != g.Commands {
+		t.Fatalf("%d events, %d commands", len(s.Events), len(s.Commands))
+	}
+	for name, mem := range map[string][]byte{"host": bytesOf(s.Host, 1), "module": bytesOf(s.Module, 1), "events": bytesOf(&s.Events[0], len(s.Events)),
+		"commands": bytesOf(&s.Commands[0], len(s.Commands))} {
+		for i := range mem {
+			if mem[i]++; mem[i] != 1 {
+				t.Fatalf("%v of worker %d: byte %d of %s was written by others", k, w, i, name)
+			}
+		}
+	}
+}
+
+func bytesOf[T any](first *T, n int) []byte {
+	return unsafe.Slice((*byte)(unsafe.Pointer(first)), n*int(unsafe.Sizeof(*first)))
 }
 
 func second[T any](_ T, err error) error { return err }

@@ -5,8 +5,6 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/fastpath-tcp/fastpath/plugins"
 )
 
 // Descriptors that a module process inherits.
@@ -22,10 +20,10 @@ type Region struct {
 	hostFile, moduleFile *os.File
 }
 
-// NewRegion makes the shared memory for a kind and geometry: mapped, faulted in and sealed. A module cannot shrink or grow it
+// NewRegion makes the shared memory of a geometry: mapped, faulted in and sealed. A module cannot shrink or grow it
 // (which would kill the host by SIGBUS), and cannot write the host's part.
-func NewRegion(kind plugins.Kind, g Geometry) (_ *Region, err error) {
-	hostStride, moduleStride, err := g.strides(kind)
+func NewRegion(g Geometry) (_ *Region, err error) {
+	hostSize, moduleSize, err := g.sizes()
 	if err != nil {
 		return nil, err
 	}
@@ -38,10 +36,10 @@ func NewRegion(kind plugins.Kind, g Geometry) (_ *Region, err error) {
 	}()
 	const size = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
 	// FUTURE_WRITE leaves the mapping that exists (ours) writable and refuses every later one.
-	if r.hostFile, r.Host, err = sharedMemory("fastpath-events", hostStride*g.Workers, size|unix.F_SEAL_FUTURE_WRITE); err != nil {
+	if r.hostFile, r.Host, err = sharedMemory("fastpath-events", hostSize, size|unix.F_SEAL_FUTURE_WRITE); err != nil {
 		return nil, err
 	}
-	if r.moduleFile, r.Module, err = sharedMemory("fastpath-commands", moduleStride*g.Workers, size); err != nil {
+	if r.moduleFile, r.Module, err = sharedMemory("fastpath-commands", moduleSize, size); err != nil {
 		return nil, err
 	}
 	return r, nil
@@ -100,16 +98,16 @@ func (r *Region) Unmap() error {
 }
 
 // MapInherited maps the shared memory in a module process and closes the descriptors.
-func MapInherited(kind plugins.Kind, g Geometry) (host, module []byte, err error) {
-	hostStride, moduleStride, err := g.strides(kind)
+func MapInherited(g Geometry) (host, module []byte, err error) {
+	hostSize, moduleSize, err := g.sizes()
 	if err != nil {
 		return nil, nil, err
 	}
-	host, err = unix.Mmap(HostFD, 0, hostStride*g.Workers, unix.PROT_READ, unix.MAP_SHARED|unix.MAP_POPULATE)
+	host, err = unix.Mmap(HostFD, 0, hostSize, unix.PROT_READ, unix.MAP_SHARED|unix.MAP_POPULATE)
 	if err != nil {
 		return nil, nil, fmt.Errorf("map the events: %w", err)
 	}
-	module, err = unix.Mmap(ModuleFD, 0, moduleStride*g.Workers, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_POPULATE)
+	module, err = unix.Mmap(ModuleFD, 0, moduleSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_POPULATE)
 	if err != nil {
 		return nil, nil, fmt.Errorf("map the commands: %w", err)
 	}

@@ -3,8 +3,10 @@ package link
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 
+	"github.com/fastpath-tcp/fastpath/plugins"
 	"github.com/fastpath-tcp/fastpath/plugins/ring"
 )
 
@@ -12,7 +14,7 @@ import (
 type HostBlock struct {
 	EvTail  ring.Cursor
 	CmdHead ring.Cursor
-	Bell    ring.Bell // wakes the module's loop; a loop that runs several workers uses the first one's
+	Bell    ring.Bell // wakes the module's loop; a loop that runs several workers or kinds uses the first one's
 	_       [124]byte
 	Turn    atomic.Uint64 // lockstep only: counts the host's turns
 	Now     atomic.Int64  // lockstep only: the turn's time
@@ -31,9 +33,10 @@ type ModuleBlock struct {
 
 // Geometry is the size of the shared memory. Both sides compute the rest from it.
 type Geometry struct {
-	Workers  int `json:"workers"`
-	Events   int `json:"events"`   // slots of each event ring, a power of two
-	Commands int `json:"commands"` // slots of each command ring, a power of two
+	Workers  int            `json:"workers"`
+	Events   int            `json:"events"`   // slots of each event ring, a power of two
+	Commands int            `json:"commands"` // slots of each command ring, a power of two
+	Kinds    []plugins.Kind `json:"-"`        // that the process serves: for each, in this order, a segment per worker
 }
 
 // Limits of Geometry, which a module process checks before it maps anything.
@@ -50,6 +53,14 @@ func (g Geometry) check() error {
 	}
 	if g.Workers < 1 || g.Workers > maxWorkers {
 		return fmt.Errorf("%d workers (want 1 to %d)", g.Workers, maxWorkers)
+	}
+	if len(g.Kinds) == 0 {
+		return errors.New("no kind of module")
+	}
+	for i, k := range g.Kinds {
+		if k >= plugins.NumKinds || slices.Contains(g.Kinds[:i], k) {
+			return fmt.Errorf("kinds of module %v (want each once)", g.Kinds)
+		}
 	}
 	return nil
 }
