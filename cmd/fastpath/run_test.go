@@ -26,7 +26,7 @@ import (
 const asProgram = "FASTPATH_TEST_AS_PROGRAM"
 
 func TestMain(m *testing.M) {
-	if os.Getenv(asProgram) != "" || len(os.Args) == 4 && os.Args[1] == "plugin" || len(os.Args) > 2 && os.Args[1] == "plugin-launch" { // modules get no environment
+	if os.Getenv(asProgram) != "" || len(os.Args) >= 4 && os.Args[1] == "plugin" || len(os.Args) > 2 && os.Args[1] == "plugin-launch" { // modules get no environment
 		main()
 	}
 	os.Exit(m.Run())
