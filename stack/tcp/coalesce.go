@@ -40,7 +40,7 @@ func (e *Engine) coalesce(c *Conn, t *wire.TCP) bool {
 		o.Set, o.TSEcr = wire.OptTS, binary.BigEndian.Uint32(t.Opts[8:])
 	}
 	e.measureRTT(c, t, &o)
-	e.inOrder(c, t.Payload)
+	e.inOrder(c, t.Payload, t.Flags&wire.PSH != 0)
 	return true
 }
 

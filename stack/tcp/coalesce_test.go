@@ -3,6 +3,7 @@ package tcp_test
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/fastpath-tcp/fastpath/stack/tcp"
 	"github.com/fastpath-tcp/fastpath/stack/tcptest"
@@ -45,4 +46,35 @@ func TestCoalesce(t *testing.T) {
 	g.Expect(". 1:1(0) ack 401 <>")
 	h.Expect(". 1:1(0) ack 201 <>")
 	want(7, 4)
+}
+
+// A batch that ends in PSH is acknowledged at once, also when acknowledgements are delayed otherwise; a single segment with PSH, and a
+// batch without, wait for an answer to ride on (Linux ICSK_ACK_PUSHED2).
+func TestPushedBatch(t *testing.T) {
+	p := newPeer(t, tcp.Config{})
+	f := p.Passive(p.Listen(1), 5000, "mss 1460", 10000)
+	at := 1
+	seg := func(flags string) string {
+		at += 100
+		return fmt.Sprintf("%s %d:%d(100) ack 1 win 10000", flags, at-100, at)
+	}
+	for range 16 { // the first are acknowledged at once
+		f.Send(seg("P."))
+		f.Expect(fmt.Sprintf(". 1:1(0) ack %d <>", at))
+	}
+	f.Send(seg("P."))
+	f.ExpectAfter(40*time.Millisecond, 0, fmt.Sprintf(". 1:1(0) ack %d <>", at))
+	f.SendBatch(seg("P."), seg("."))
+	f.ExpectAfter(40*time.Millisecond, 0, fmt.Sprintf(". 1:1(0) ack %d <>", at))
+	f.SendBatch(seg("."), seg("P."))
+	f.Expect(fmt.Sprintf(". 1:1(0) ack %d <>", at))
+	f.Send(seg("P.")) // the next one is single again
+	f.ExpectAfter(40*time.Millisecond, 0, fmt.Sprintf(". 1:1(0) ack %d <>", at))
+
+	// The same in a dialogue.
+	f.Send(seg("P."))
+	f.Write(10)
+	f.Expect(fmt.Sprintf("P. 1:11(10) ack %d <>", at))
+	f.SendBatch(seg("P."), seg("P."))
+	f.Expect(fmt.Sprintf(". 11:11(0) ack %d <>", at))
 }

@@ -160,18 +160,19 @@ type Conn struct {
 
 	nextAnswer plugins.Time // limits answers to unacceptable segments
 
-	openedAt   plugins.Time
-	lastSend   plugins.Time
-	chronoAt   plugins.Time // since when it is what chrono says
-	count      Counts
-	x          *extra // what few connections need; nil for the others
-	newData    bool   // bytes arrived in this turn that the reader has not been told of
-	refused    bool   // the next departure lies beyond the line's horizon: writers wait
-	unresolved bool
-	orphan     bool // the application has closed it
-	starved    bool // its writer found no memory
-	counted    bool // in Stats.Orphans
-	chrono     chrono
+	openedAt    plugins.Time
+	lastSend    plugins.Time
+	chronoAt    plugins.Time // since when it is what chrono says
+	count       Counts
+	x           *extra // what few connections need; nil for the others
+	newData     bool   // bytes arrived in this turn that the reader has not been told of
+	batchPushed bool   // ... in several segments, the last of which has PSH
+	refused     bool   // the next departure lies beyond the line's horizon: writers wait
+	unresolved  bool
+	orphan      bool // the application has closed it
+	starved     bool // its writer found no memory
+	counted     bool // in Stats.Orphans
+	chrono      chrono
 }
 
 // extra is what few connections need.

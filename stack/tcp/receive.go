@@ -58,15 +58,15 @@ func (e *Engine) text(c *Conn, t *wire.TCP) {
 	c.count.DataSegsIn++
 	e.Stats.BytesIn += uint64(len(data))
 	if s == c.rcvNxt {
-		e.inOrder(c, data)
+		e.inOrder(c, data, t.Flags&wire.PSH != 0)
 	} else {
 		e.outOfOrder(c, off, data)
 	}
 	e.quickAckState(c, uint32(len(data)))
 }
 
-// inOrder appends the next bytes, and what waited behind them.
-func (e *Engine) inOrder(c *Conn, data []byte) {
+// inOrder appends the next bytes, and what waited behind them. push: the segment has PSH.
+func (e *Engine) inOrder(c *Conn, data []byte, push bool) {
 	n := uint64(len(data))
 	if n > 0 && !e.store(c, data) {
 		e.Stats.RcvMemDrops++ // the peer sends it again
@@ -90,6 +90,7 @@ func (e *Engine) inOrder(c *Conn, data []byte) {
 			c.ooo.Trim(c.rcvOff)
 		}
 	}
+	c.batchPushed = push && c.newData
 	c.newData = true
 	if c.finSeen && c.rcvNxt == c.finSeq {
 		c.rcvNxt++
@@ -187,6 +188,10 @@ func (e *Engine) quickAckState(c *Conn, n uint32) {
 
 // ackTouched publishes what arrived in this turn and decides for each connection whether to acknowledge now: once per batch,
 // however many segments it had (RFC 9293, MUST-59), and else within half a second (MUST-40).
+//
+// Two segments or more of which the last has PSH are acknowledged at once: the peer has nothing to add that the acknowledgement could
+// wait for. A single one is a request or a keystroke, and waits for the answer, which it then shares a segment with. So does Linux, where
+// the second segment with PSH makes the acknowledgement due when the application has read it (ICSK_ACK_PUSHED2).
 func (e *Engine) ackTouched() {
 	e.run.c = nil
 	for i, c := range e.touched {
@@ -208,7 +213,7 @@ func (e *Engine) ackTouched() {
 		case c.ackNow:
 			e.makeReady(c)
 		case c.ackPend == 0:
-		case c.ackPend >= 2*max(c.rcvMSS, 1) || c.quickAcks > 0 && !c.pingpong:
+		case c.ackPend >= 2*max(c.rcvMSS, 1) || c.quickAcks > 0 && !c.pingpong || c.batchPushed:
 			// At least every second full segment (RFC 9293, MUST-58; RFC 5681, 4.2).
 			c.ackNow = true
 			e.makeReady(c)
