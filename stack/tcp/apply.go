@@ -105,7 +105,9 @@ func (e *Engine) applyRtx(index int, m *rtx.Command) {
 	case rtx.CmdStatus:
 		e.status(c, m)
 	case rtx.CmdSacked:
-		c.out.log.sack(m.Range())
+		if early := c.out.log.sack(m.Range()); early != 0 {
+			c.reordered(early, m.AsOf)
+		}
 	case rtx.CmdLost:
 		e.markLost(c, m)
 	case rtx.CmdReneged:

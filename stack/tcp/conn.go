@@ -183,6 +183,7 @@ type extra struct {
 	rwndLimited, sndbufLimited time.Duration // see chrono
 	path                       *path         // nil: the interface's MTU, as far as is known
 	urgent                     uint64        // stream offset behind the last urgent byte that the peer has announced; 0: none
+	reordering                 reordering
 }
 
 // more returns c's extra, which it makes if there is none.

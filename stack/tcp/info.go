@@ -51,6 +51,7 @@ type Info struct {
 	Probes                         uint8 // of a closed window or an idle peer, not answered yet
 	Counts                         Counts
 	RetransOut                     uint32 // segments that were sent again, and are neither acknowledged nor lost anew
+	Reordering, ReordSeen          uint32 // segments that one was overtaken by at most, 3 before any was; acknowledgements that told of it
 	Age, LastSend, LastRecv        time.Duration
 	LastAck                        time.Duration
 	ATO                            time.Duration // delayed acknowledgement
@@ -80,13 +81,16 @@ func (e *Engine) Info(c *Conn) Info {
 		DeliveryAppLimited: c.stat.rateAppLimited, AppLimited: c.appLimited != 0,
 		Lost: c.out.log.lost, Sacked: c.out.log.sacked, Unacked: (c.sndNxt - c.sndUna + c.mss - 1) / max(c.mss, 1), Backoff: c.stat.backoff, Probes: max(c.probes, c.keepProbes), Counts: c.count, CongAux: c.aux,
 		Age: e.now.Sub(c.openedAt), LastSend: e.now.Sub(c.lastSend), LastRecv: e.now.Sub(c.lastData),
-		LastAck: e.now.Sub(c.lastAck), RetransOut: c.retransOut(),
+		LastAck: e.now.Sub(c.lastAck), RetransOut: c.retransOut(), Reordering: reorderingDefault,
 	}
 	if fo := c.fo(); fo != nil {
 		i.FastOpen = fo.used
 		if fo.pending {
 			i.State = SynReceived.String()
 		}
+	}
+	if c.x != nil {
+		i.Reordering, i.ReordSeen = max(i.Reordering, c.x.reordering.degree), c.x.reordering.seen
 	}
 	i.UserTimeout = e.stallLimit(c)
 	if u := c.userTimeout(); u != nil {

@@ -328,7 +328,9 @@ func (e *Engine) advance(c *Conn, ack uint32) {
 	if c.out.log.n > 0 {
 		c.maxAcked = max(c.maxAcked, uint16(min(c.out.log.at(0).len(), data, c.mss)))
 	}
-	c.out.log.ack(ack)
+	if early := c.out.log.ack(ack); early != 0 {
+		c.reordered(early, e.event+1)
+	}
 	c.out.lost.trim(ack)
 	c.sndUna = ack
 	c.unaOff += uint64(data)

@@ -68,6 +68,7 @@ type segLog struct {
 	pool         *ringPool
 	head, n      uint32
 	sacked, lost uint32
+	fack         uint32 // end of the highest SACKed byte, if sacked is not 0
 }
 
 // place is where a piece, or a whole entry, is in the log. It holds until something is acknowledged or cut before it.
@@ -180,8 +181,11 @@ func (l *segLog) cutAt(p place, at uint32) (place, bool) {
 	return p, true
 }
 
-// ack removes what lies below una.
-func (l *segLog) ack(una uint32) {
+// ack removes what lies below una. early is as in sack.
+func (l *segLog) ack(una uint32) (early uint32) {
+	if l.sacked != 0 {
+		early = l.overtaken(una)
+	}
 	for l.n > 0 {
 		e := l.at(0)
 		if !seq.Before(e.seq, una) {
@@ -201,6 +205,20 @@ func (l *segLog) ack(una uint32) {
 		}
 		l.head++
 		l.n--
+	}
+	return early
+}
+
+// overtaken is how far the first of what una acknowledges, was sent once and was not SACKed lies below the highest SACKed byte.
+func (l *segLog) overtaken(una uint32) uint32 {
+	for p := l.start(0); ; p = l.next(p) {
+		g := l.get(p)
+		if g == nil || !seq.Before(g.seq, una) || !seq.Before(g.seq, l.fack) {
+			return 0
+		}
+		if g.mark&(rtx.MarkSacked|rtx.MarkRetrans) == 0 {
+			return l.fack - g.seq
+		}
 	}
 }
 
@@ -263,17 +281,26 @@ func (l *segLog) covered(p place, r seq.Range) (place, *segment) {
 	return p, g
 }
 
-// sack marks what lies in r as selectively acknowledged.
-func (l *segLog) sack(r seq.Range) {
+// sack marks what lies in r as selectively acknowledged. early is how far something that was sent once lies below what was SACKed
+// before, in bytes: it has been overtaken on the way. 0: nothing has.
+func (l *segLog) sack(r seq.Range) (early uint32) {
+	if l.sacked == 0 {
+		l.fack = r.Start
+	}
 	p := l.seek(r.Start)
 	for {
 		g := l.get(p)
 		if g == nil || !seq.Before(g.seq, r.End) {
-			return
+			return early
 		}
 		if g.mark&rtx.MarkSacked == 0 {
 			if p, g = l.covered(p, r); g == nil {
-				return
+				return early
+			}
+			if seq.After(g.end, l.fack) {
+				l.fack = g.end
+			} else if early == 0 && g.mark&rtx.MarkRetrans == 0 {
+				early = l.fack - g.seq
 			}
 			l.uncount(g, g.len())
 			g.mark = g.mark&^rtx.MarkLost | rtx.MarkSacked

@@ -37,6 +37,22 @@ func (o *oracle) counts() (sacked, lost uint32) {
 	return sacked, lost
 }
 
+// early is how far the first byte in r that was sent once and is not SACKed lies below the end of the highest SACKed one.
+func (o *oracle) early(r seq.Range) uint32 {
+	fack := o.una
+	for i, b := range o.bytes {
+		if b.mark&rtx.MarkSacked != 0 {
+			fack = o.una + uint32(i) + 1
+		}
+	}
+	for i, b := range o.in(r) {
+		if at := r.Start + uint32(i); b.mark&(rtx.MarkSacked|rtx.MarkRetrans) == 0 && seq.Before(at, fack) {
+			return fack - at
+		}
+	}
+	return 0
+}
+
 // packetLen is the length of a packet in the model: entries are made of whole ones, but for the last one of each, and ranges are, too.
 const packetLen = 4
 
@@ -75,7 +91,10 @@ func TestSegLogModel(t *testing.T) {
 				if rapid.Bool().Draw(t, "inside a packet") && to != o.nxt {
 					to++
 				}
-				l.ack(to)
+				want := o.early(seq.Range{Start: o.una, End: to})
+				if got := l.ack(to); got != want {
+					t.Fatalf("ack(una+%d) tells of a segment %d bytes early, want %d", to-o.una, got, want)
+				}
 				o.bytes = o.bytes[to-o.una:]
 				o.una = to
 				for len(edges) > 0 && seq.BeforeEq(edges[0], to) {
@@ -85,7 +104,10 @@ func TestSegLogModel(t *testing.T) {
 			},
 			"sack": func(t *rapid.T) {
 				r := draw()
-				l.sack(r)
+				want := o.early(r)
+				if got := l.sack(r); got != want {
+					t.Fatalf("sack(una+%d, una+%d) tells of a segment %d bytes early, want %d", r.Start-o.una, r.End-o.una, got, want)
+				}
 				for i := range o.in(r) {
 					b := &o.in(r)[i]
 					b.mark = b.mark&^rtx.MarkLost | rtx.MarkSacked

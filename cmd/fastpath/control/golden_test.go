@@ -211,11 +211,11 @@ func TestSSOrder(t *testing.T) {
 	// From tcp_stats_print of iproute2's misc/ss.c.
 	const order = `ts sack ecn ecnseen fastopen bbr wscale rto backoff rtt ato mss pmtu rcvmss advmss cwnd ssthresh bytes_sent bytes_retrans bytes_acked
 		bytes_received segs_out segs_in data_segs_out data_segs_in bbr send lastsnd lastrcv lastack pacing_rate delivery_rate delivered
-		app_limited busy rwnd_limited sndbuf_limited unacked retrans lost sacked dsack_dups reordering reord_seen rcv_rtt rcv_space
+		delivered_ce app_limited busy rwnd_limited sndbuf_limited unacked retrans lost sacked dsack_dups reordering reord_seen rcv_rtt rcv_space
 		rcv_ssthresh notsent minrtt rcv_ooopack snd_wnd rcv_wnd rtx pace`
 	var got []string
 	c := sample().Conns[1]
-	c.ECN, c.ECNSeen, c.FastOpen = true, true, true
+	c.ECN, c.ECNSeen, c.FastOpen, c.DeliveredCE = true, true, true, 1
 	for _, w := range strings.Fields(c.Details()) {
 		if name, _, _ := strings.Cut(w, ":"); !strings.HasSuffix(w, "bps") || strings.Contains(w, ":") {
 			got = append(got, name)

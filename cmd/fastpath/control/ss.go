@@ -138,7 +138,8 @@ type Conn struct {
 	MaxPacingBPS   uint64 `json:"max_pacing_bps"`
 	DeliveryBPS    uint64 `json:"delivery_bps"`
 	DeliveredBytes uint64 `json:"delivered_bytes"`
-	AppLimited     bool   `json:"app_limited"` // the delivery rate is the application's, not the path's
+	DeliveredCE    uint64 `json:"delivered_ce"` // segments that arrived with a congestion mark, as AccECN tells
+	AppLimited     bool   `json:"app_limited"`  // the delivery rate is the application's, not the path's
 
 	BusyNS          int64 `json:"busy_ns"` // time with data outstanding
 	RwndLimitedNS   int64 `json:"rwnd_limited_ns"`
@@ -150,8 +151,8 @@ type Conn struct {
 	Lost         uint32 `json:"lost"`   // segments marked lost
 	Sacked       uint32 `json:"sacked"` // segments acknowledged selectively
 	DSACKDups    uint64 `json:"dsack_dups"`
-	Reordering   uint32 `json:"reordering"` // segments; 0: the default of 3
-	ReordSeen    uint64 `json:"reord_seen"`
+	Reordering   uint32 `json:"reordering"` // segments that one was overtaken by at most; 3 before any was
+	ReordSeen    uint64 `json:"reord_seen"` // acknowledgements that told of it
 
 	InFlightBytes    uint32 `json:"in_flight_bytes"`
 	NotSentBytes     uint64 `json:"not_sent_bytes"`

@@ -156,6 +156,7 @@ func (c *Conn) rates(d *details) {
 		d.add("delivery_rate %dbps", c.DeliveryBPS)
 	}
 	d.count("delivered", c.DeliveredBytes/uint64(max(c.MSSBytes, 1)))
+	d.count("delivered_ce", c.DeliveredCE)
 	d.flag("app_limited", c.AppLimited)
 	if c.BusyNS != 0 {
 		d.add("busy:%dms", c.BusyNS/1e6)

@@ -100,9 +100,9 @@ func conn(i *tcp.Info) control.Conn {
 		SegsOut: uint64(i.Counts.SegsOut), SegsIn: uint64(i.Counts.SegsIn), DataSegsOut: uint64(i.Counts.DataSegsOut), DataSegsIn: uint64(i.Counts.DataSegsIn),
 		CongInfo: congInfo(i), LastSndNS: int64(min(i.LastSend, i.Age)), LastRcvNS: int64(min(i.LastRecv, i.Age)), LastAckNS: int64(min(i.LastAck, i.Age)),
 		DeliveryBPS: bps(i.DeliveryRate), PacingBPS: bps(i.PacingRate), MaxPacingBPS: bps(i.MaxRate),
-		DeliveredBytes: i.BytesAcked + uint64(i.Sacked), AppLimited: i.DeliveryAppLimited, BusyNS: int64(i.Counts.Busy), RwndLimitedNS: int64(i.RwndLimited), SndbufLimitedNS: int64(i.SndbufLimited),
+		DeliveredBytes: i.BytesAcked + uint64(i.Sacked), DeliveredCE: uint64(i.CEOut), AppLimited: i.DeliveryAppLimited, BusyNS: int64(i.Counts.Busy), RwndLimitedNS: int64(i.RwndLimited), SndbufLimitedNS: int64(i.SndbufLimited),
 		Unacked: uint32(i.Unacked), Retrans: i.RetransOut, RetransTotal: uint64(i.Counts.Retrans), Lost: (i.Lost + mss - 1) / mss, Sacked: (i.Sacked + mss - 1) / mss,
-		DSACKDups: uint64(i.Counts.DSACKs), InFlightBytes: i.InFlight, NotSentBytes: i.NotSent, RcvOOOSegs: uint64(i.Counts.OOO),
+		DSACKDups: uint64(i.Counts.DSACKs), Reordering: i.Reordering, ReordSeen: uint64(i.ReordSeen), InFlightBytes: i.InFlight, NotSentBytes: i.NotSent, RcvOOOSegs: uint64(i.Counts.OOO),
 		RcvSpaceBytes: uint64(i.RcvSpace), RcvSsthreshBytes: uint64(i.RcvBuf), SndWndBytes: uint64(i.SndWnd), RcvWndBytes: uint64(i.RcvWnd),
 	}
 	if i.Ssthresh == cong.InfiniteSsthresh {
