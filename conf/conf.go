@@ -124,6 +124,7 @@ type TCP struct {
 	MinRTO            Duration  `toml:"min_rto"`
 	MaxRTO            Duration  `toml:"max_rto"`
 	SYNRetries        int       `toml:"syn_retries"`
+	SYNLinearTimeouts int       `toml:"syn_linear_timeouts"`
 	SYNCookies        string    `toml:"syn_cookies" one:"overflow off always"`
 	ECN               string    `toml:"ecn" one:"off passive on accecn"`
 	FastOpenQueue     int       `toml:"fast_open_queue"`    // connections per listener that serve data before their handshake is over

@@ -94,6 +94,7 @@ func (v *validator) tcp() {
 		v.at("tcp.max_rto", "%v is below min_rto (%v)", t.MaxRTO, t.MinRTO)
 	}
 	between(v, "tcp.syn_retries", t.SYNRetries, 1, 127)
+	between(v, "tcp.syn_linear_timeouts", t.SYNLinearTimeouts, 0, 127)
 	between(v, "tcp.fast_open_queue", t.FastOpenQueue, 0, 65536)
 	between(v, "tcp.retries", t.Retries, 1, 127)
 	if t.AdvertisedTimeout != 0 {

@@ -199,6 +199,9 @@ func (e *Engine) status(c *Conn, m *rtx.Command) {
 	if c.ecn() != nil && c.ecn().beyond && m.NewlyAcked > 0 && c.caState() < cong.CACWR {
 		e.enterCWR(c, m)
 	}
+	if c.out != &nothing {
+		c.out.prr.una = c.sndUna
+	}
 	const news = rtx.FlagEnter | rtx.FlagExit | rtx.FlagUndo | rtx.FlagTimeout | rtx.FlagTLPLoss
 	if m.NewlyAcked == 0 && m.NewlyLost == 0 && m.Flags&news == 0 && !exit {
 		return
@@ -288,7 +291,7 @@ func (e *Engine) ackSample(c *Conn, m *rtx.Command, exit bool) {
 func (c *Conn) reduce(newly uint32) {
 	c.reduced()
 	if c.out != &nothing {
-		c.out.prr.enter(c.sndNxt-c.sndUna-c.out.log.sacked+newly, c.sndUna)
+		c.out.prr.enter(c.sndNxt - c.sndUna - c.out.log.sacked + newly)
 	}
 }
 

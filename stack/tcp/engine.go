@@ -31,6 +31,7 @@ type Config struct {
 	TimeWait       time.Duration // default 60 s: twice the 30 s that Linux assumes a segment to live
 	FinWait2       time.Duration // of connections that the application has closed; default 60 s
 	SynRetries     int           // default 7: a SYN is tried for 255 s (RFC 9293, MUST-23 wants 3 minutes)
+	SynLinear      int           // the first so many time-outs of a SYN do not double, and are no retries; default 0 (see synTimeout)
 	SynAckRetries  int           // default 5
 	OrphanTimeout  time.Duration // ... and one that the application has closed; default 102.2 s (Linux: 8 tries)
 	RetransTimeout time.Duration // without progress for this long a connection ends (RFC 9293 R2); default 924.6 s

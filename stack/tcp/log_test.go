@@ -307,7 +307,7 @@ func TestOutPool(t *testing.T) {
 			c.out.log.lost++
 		}
 		c.out.lost.add(seq.Range{Start: 1, End: 2})
-		c.out.prr.enter(5, 0)
+		c.out.prr.enter(5)
 		c.out.log.ack(100)
 		if c.out.log.n != 0 || c.out.log.lost != 0 {
 			t.Fatalf("log %+v after everything was acknowledged", c.out.log)

@@ -1,11 +1,13 @@
 package tcp
 
 import (
+	"math/bits"
+	"time"
+
 	"github.com/fastpath-tcp/fastpath/cong"
 	"github.com/fastpath-tcp/fastpath/stack/mem"
 	"github.com/fastpath-tcp/fastpath/stack/seq"
 	"github.com/fastpath-tcp/fastpath/stack/wire"
-	"math/bits"
 )
 
 // newConn makes a connection in state CLOSED and puts it into the table. It returns nil if there is no room.
@@ -243,7 +245,7 @@ func (e *Engine) sendHandshake(c *Conn) sendResult {
 
 // handshakeExpired sends the SYN or SYN-ACK again, with back-off (RFC 6298, 5.5), or gives up.
 func (e *Engine) handshakeExpired(c *Conn) {
-	limit := e.cfg.SynRetries
+	limit := e.cfg.SynRetries + e.cfg.SynLinear
 	if c.state == SynReceived {
 		limit = e.cfg.SynAckRetries
 	}
@@ -263,8 +265,18 @@ func (e *Engine) handshakeExpired(c *Conn) {
 		e.env.Link.Doubt(c.neigh) // RFC 9293, MUST-22
 	}
 	c.ackNow = true
-	c.setTimer(timerState, min(e.now.Add(min(rtoInitial<<min(c.synRetries, 10), rtoMax)), ends))
+	c.setTimer(timerState, min(e.now.Add(e.synTimeout(c)), ends))
 	e.makeReady(c)
+}
+
+// synTimeout is how long the answer to a SYN or SYN-ACK that is sent again may take. RFC 6298, 5.5 and RFC 8961, 4 (3) demand that every
+// timeout doubles; Linux, since 6.5, begins with four of a second each (tcp_syn_linear_timeouts), which those may have who ask for it.
+func (e *Engine) synTimeout(c *Conn) time.Duration {
+	n := int(c.synRetries)
+	if c.state == SynSent {
+		n = max(n-e.cfg.SynLinear, 0)
+	}
+	return min(rtoInitial<<min(n, 10), rtoMax)
 }
 
 // synSent is the SYN-SENT state (RFC 9293, 3.10.7.3).

@@ -44,10 +44,11 @@ func (p *outPool) inUse(c *Conn) {
 	}
 	if n := len(p.free); n > 0 {
 		c.out, p.free = p.free[n-1], p.free[:n-1]
-		return
+	} else {
+		c.out = new(outstanding)
+		c.out.log.pool = &p.rings
 	}
-	c.out = new(outstanding)
-	c.out.log.pool = &p.rings
+	c.out.prr.una = c.sndUna
 }
 
 // idle gives c's outstanding back, with what is left in its log.

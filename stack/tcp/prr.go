@@ -6,7 +6,7 @@ import "github.com/fastpath-tcp/fastpath/cong"
 type prr struct {
 	delivered, out uint64
 	recoverFS      uint32
-	una            uint32 // SND.UNA at the last acknowledgement
+	una            uint32 // SND.UNA after the last batch of acknowledgements, also while there is no reduction
 	newly          uint32 // delivered since the window was last computed
 	on             bool
 	safe           bool // all acknowledgements since then advanced SND.UNA and reported no loss
@@ -14,8 +14,8 @@ type prr struct {
 }
 
 // enter starts a reduction. recoverFS is what is outstanding, less what was SACKed before this batch.
-func (p *prr) enter(recoverFS, una uint32) {
-	*p = prr{on: true, recoverFS: max(recoverFS, 1), una: una}
+func (p *prr) enter(recoverFS uint32) {
+	*p = prr{on: true, recoverFS: max(recoverFS, 1), una: p.una}
 }
 
 // acked records what a batch of acknowledgements has delivered and lost; SND.UNA is at una now. It is safe if that has moved, and nothing

@@ -13,7 +13,7 @@ func TestPRRExample(t *testing.T) {
 	const ssthresh = 10 * mss
 	var p prr
 	// 22 outstanding, 3 SACKed of which 1 by this acknowledgement, 1 lost: RecoverFS is 22-3+1.
-	p.enter(20*mss, 0)
+	p.enter(20 * mss)
 	inFlight := uint32(18 * mss)
 	sent := 0
 	for ack := range 19 {
@@ -95,7 +95,7 @@ func TestPRRBounds(t *testing.T) {
 		flight := rapid.Uint32Range(3, 100).Draw(t, "flight") * mss
 		ssthresh := rapid.Uint32Range(2, max(flight/mss/2, 2)).Draw(t, "ssthresh") * mss
 		var p prr
-		p.enter(flight, 0)
+		p.enter(flight)
 		inFlight := flight
 		for delivered := uint32(0); delivered < flight; {
 			n := min(rapid.Uint32Range(1, 5).Draw(t, "n")*mss, flight-delivered, inFlight)

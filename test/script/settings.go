@@ -27,8 +27,11 @@ type settings struct {
 	warnings               []string
 }
 
+// linearTimeouts is Linux's default since 6.5 (tcp_syn_linear_timeouts), which others' scripts count on; ours set 0 where it matters.
+const linearTimeouts = 4
+
 func newSettings() *settings {
-	return &settings{tcp: tcp.Config{RecvBuffer: 4 << 20, ECN: tcp.ECNPassive}, bindPort: 8080, connectPort: 8080, mtu: 1500, tolUsecs: 4000, tolPercent: 12.5, prefix: -1, defines: map[string]string{}}
+	return &settings{tcp: tcp.Config{RecvBuffer: 4 << 20, ECN: tcp.ECNPassive, SynLinear: linearTimeouts}, bindPort: 8080, connectPort: 8080, mtu: 1500, tolUsecs: 4000, tolPercent: 12.5, prefix: -1, defines: map[string]string{}}
 }
 
 // ignoredOptions have no meaning here: they choose where packetdrill runs and what it prints.

@@ -194,6 +194,8 @@ func (s *settings) setSysctl(name, value string) error {
 		}
 	case "tcp_syn_retries":
 		s.tcp.SynRetries = n[0]
+	case "tcp_syn_linear_timeouts":
+		s.tcp.SynLinear = n[0]
 	case "tcp_synack_retries":
 		s.tcp.SynAckRetries = n[0]
 	case "tcp_fin_timeout":

@@ -116,7 +116,7 @@ func tcpConfig(c *conf.TCP, mtu int) tcp.Config {
 		MTU: mtu, RecvBuffer: int(c.ReceiveBuffer), RecvStart: int(c.ReceiveStart), MinPathMTU: c.MinPathMTU,
 		PathProbing: map[string]tcp.PathProbing{conf.ProbeAlways: tcp.ProbeAlways, conf.ProbeOff: tcp.ProbeNever}[c.PathProbing], SendBuffer: int(c.SendBuffer), InitialWindow: c.InitialWindow,
 		DelAck: max(c.DelayedACK.D(), 1), TimeWait: max(c.TimeWait.D(), 1), FinWait2: c.FinWait.D(), OrphanTimeout: c.OrphanTimeout.D(),
-		MaxOrphans: c.MaxOrphans, MaxTimeWaits: c.MaxTimeWaits, ChallengeLimit: c.ChallengeLimit, SynRetries: c.SYNRetries,
+		MaxOrphans: c.MaxOrphans, MaxTimeWaits: c.MaxTimeWaits, ChallengeLimit: c.ChallengeLimit, SynRetries: c.SYNRetries, SynLinear: c.SYNLinearTimeouts,
 		RetransTimeout: retransTimeout(c.Retries, c.MinRTO.D(), c.MaxRTO.D()),
 		AdvTimeout:     c.AdvertisedTimeout.D(), MinUserTimeout: c.MinUserTimeout.D(), MaxUserTimeout: c.MaxUserTimeout.D(),
 		KeepaliveIdle: c.KeepAliveIdle.D(), KeepaliveEvery: c.KeepAliveInterval.D(), KeepaliveCount: c.KeepAliveProbes,
