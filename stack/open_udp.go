@@ -12,7 +12,7 @@ import (
 // only says which version of IP an unspecified address stands for: 4, 6, or 0 for both.
 func (s *Stack) ListenUDP(local netip.AddrPort, only int) (*udp.Endpoint, error) {
 	if a := local.Addr(); a.IsValid() && !a.IsUnspecified() {
-		if _, ok := s.routes.Load().Local(wire.AddrFrom(a)); !ok {
+		if !s.owns(wire.AddrFrom(a)) {
 			return nil, syscall.EADDRNOTAVAIL
 		}
 	}
@@ -44,9 +44,15 @@ func (s *Stack) DialUDP(local, remote netip.AddrPort) (*udp.Endpoint, error) {
 	return s.bindUDP(udp.Config{Local: local, Remote: remote, Only4: dst.Is4(), Only6: !dst.Is4()})
 }
 
+// owns reports whether packets may come to a, and leave from it.
+func (s *Stack) owns(a wire.Addr) bool {
+	_, ok := s.routes.Load().Local(a)
+	return ok
+}
+
 // bindUDP gives an endpoint its port, its home and its place in the table of each worker.
 func (s *Stack) bindUDP(cfg udp.Config) (*udp.Endpoint, error) {
-	cfg.Space, cfg.Check = s.spaceUDP, s.reachUDP
+	cfg.Space, cfg.Check, cfg.Own = s.spaceUDP, s.reachUDP, s.owns
 	ep, err := s.udpPorts.Bind(cfg)
 	if err != nil {
 		return nil, err

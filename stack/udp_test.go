@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/fastpath-tcp/fastpath/stack/mem"
 	"github.com/fastpath-tcp/fastpath/stack/tcptest"
@@ -262,5 +263,43 @@ func TestUDPEphemeralPorts(t *testing.T) {
 	}
 	if _, err := p.Stack.ListenUDP(netip.MustParseAddrPort("0.0.0.0:0"), 0); err != syscall.EADDRINUSE {
 		t.Errorf("error %v when all ports are taken", err)
+	}
+}
+
+// An endpoint on all addresses learns which one a datagram was sent to, and answers from it, though the route prefers another (RFC 1122, 4.1.3.5).
+func TestUDPAddressAsked(t *testing.T) {
+	p := newUDPPeer(t, tcptest.Config{})
+	second := netip.MustParseAddr("10.0.0.9")
+	if err := p.Stack.AddAddr(netip.PrefixFrom(second, 24)); err != nil {
+		t.Fatal(err)
+	}
+	p.Idle(5 * time.Second) // until it is verified
+	p.Take()
+	ep := p.listen("0.0.0.0:53")
+	p.SendFrame(p.datagram(4000, 53, "first"))
+	l4 := make([]byte, wire.UDPLen+6)
+	wire.PutUDP(l4, wire.AddrFrom(tcptest.PeerAddr), wire.AddrFrom(second), 4000, 53, []byte("second"))
+	p.SendFrame(with(p.fr.ip(wire.ProtoUDP, l4), func(ip []byte) { copy(ip[16:], second.AsSlice()) }))
+	buf := make([]byte, 100)
+	for _, want := range []netip.Addr{tcptest.StackAddr, second} {
+		n, _, from, to, err := ep.TryReadMsg(buf)
+		if err != nil || to != want {
+			t.Fatalf("%q went to %v, %v; want %v", buf[:n], to, err, want)
+		}
+		if err := ep.TryWriteMsg(buf[:n], to, from); err != nil {
+			t.Fatal(err)
+		}
+		if ps, _ := p.sent(); len(ps) != 1 || ps[0].Src != wire.AddrFrom(want) {
+			t.Errorf("answered from %v, want %v", ps, want)
+		}
+	}
+	peer := netip.AddrPortFrom(tcptest.PeerAddr, 4000)
+	for _, bad := range []string{"10.0.0.77", "10.0.0.255", "fe80::1"} {
+		if err := ep.TryWriteMsg(buf[:1], netip.MustParseAddr(bad), peer); err != syscall.EINVAL {
+			t.Errorf("from %s: %v", bad, err)
+		}
+	}
+	if err := p.listen("10.0.0.1:54").TryWriteMsg(buf[:1], second, peer); err != syscall.EINVAL {
+		t.Errorf("from another address than the endpoint's: %v", err)
 	}
 }

@@ -46,6 +46,7 @@ type Chunk struct {
 	Mem        []byte
 	Start, End uint64                // stream offsets that the chunk covers
 	Fill       uint64                // end of the data in it, where the holder needs that
+	Extra      [2]uint64             // whatever the holder likes
 	Next       atomic.Pointer[Chunk] // nil when taken
 
 	free   *Chunk // next free one of the slab

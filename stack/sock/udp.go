@@ -182,12 +182,23 @@ func (c *UDPConn) ReadFromUDPAddrPort(p []byte) (n int, from netip.AddrPort, err
 	return c.read(p, "recvfrom")
 }
 
+// ReadMsg is ReadFromUDPAddrPort, and says which address the datagram was sent to, for those who listen on all: it is what IP_PKTINFO tells
+// of a kernel's socket. It may be a broadcast address.
+func (c *UDPConn) ReadMsg(p []byte) (n int, from netip.AddrPort, to netip.Addr, err error) {
+	return c.readMsg(p, "recvmsg")
+}
+
 func (c *UDPConn) read(p []byte, call string) (n int, from netip.AddrPort, err error) {
+	n, from, _, err = c.readMsg(p, call)
+	return n, from, err
+}
+
+func (c *UDPConn) readMsg(p []byte, call string) (n int, from netip.AddrPort, to netip.Addr, err error) {
 	c.rmu.Lock()
 	defer c.rmu.Unlock()
 	for armed := false; ; {
 		if err = c.usable(&c.ep.RdDeadline); err == nil {
-			n, _, from, err = c.ep.TryRead(p)
+			n, _, from, to, err = c.ep.TryReadMsg(p)
 		}
 		if err != udp.ErrWouldBlock {
 			looked(armed, &c.ep.Rd)
@@ -198,12 +209,12 @@ func (c *UDPConn) read(p []byte, call string) (n int, from netip.AddrPort, err e
 	if err != nil {
 		err = c.opError("read", call, c.RemoteAddr(), err)
 	}
-	return n, from, err
+	return n, from, to, err
 }
 
 // Write sends a datagram to the peer of a connected socket.
 func (c *UDPConn) Write(p []byte) (int, error) {
-	return c.write(p, netip.AddrPort{}, "write")
+	return c.write(p, netip.Addr{}, netip.AddrPort{}, "write")
 }
 
 // WriteTo implements net.PacketConn. The address is a *net.UDPAddr.
@@ -225,21 +236,31 @@ func (c *UDPConn) WriteToUDP(p []byte, addr *net.UDPAddr) (int, error) {
 
 // WriteToUDPAddrPort is WriteTo without an allocation for the address.
 func (c *UDPConn) WriteToUDPAddrPort(p []byte, addr netip.AddrPort) (int, error) {
+	return c.writeTo(p, netip.Addr{}, addr, "sendto")
+}
+
+// WriteMsg is WriteToUDPAddrPort from an address of the stack, for those who listen on all; syscall.EINVAL says that it is none. One that is
+// not valid is chosen by route.
+func (c *UDPConn) WriteMsg(p []byte, from netip.Addr, to netip.AddrPort) (int, error) {
+	return c.writeTo(p, from.Unmap(), to, "sendmsg")
+}
+
+func (c *UDPConn) writeTo(p []byte, from netip.Addr, addr netip.AddrPort, call string) (int, error) {
 	switch {
 	case c.ep.Connected():
 		return 0, c.opError("write", "", udpAddr(addr), net.ErrWriteToConnected)
 	case !addr.IsValid():
 		return 0, c.opError("write", "", nil, errMissingAddress)
 	}
-	return c.write(p, netip.AddrPortFrom(addr.Addr().Unmap(), addr.Port()), "sendto")
+	return c.write(p, from, netip.AddrPortFrom(addr.Addr().Unmap(), addr.Port()), call)
 }
 
 var errMissingAddress error = &net.AddrError{Err: "missing address"}
 
-func (c *UDPConn) write(p []byte, to netip.AddrPort, call string) (int, error) {
+func (c *UDPConn) write(p []byte, from netip.Addr, to netip.AddrPort, call string) (int, error) {
 	c.wmu.Lock()
 	defer c.wmu.Unlock()
-	err := c.writing(func() error { return c.ep.TryWrite(p, to) })
+	err := c.writing(func() error { return c.ep.TryWriteMsg(p, from, to) })
 	if err != nil {
 		a := udpAddr(to)
 		if a == nil {

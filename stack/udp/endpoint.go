@@ -56,6 +56,8 @@ type Config struct {
 	Space func(dst wire.Addr) int
 	// Check says whether there is a way to an address, and whether it is a broadcast address.
 	Check func(dst wire.Addr) (broadcast bool, err error)
+	// Own says whether packets may come to an address, and leave from it.
+	Own func(a wire.Addr) bool
 }
 
 // DefaultTTL is the time to live of datagrams (RFC 1700), Linux's too.
@@ -150,26 +152,38 @@ func (ep *Endpoint) pending() error {
 // TryRead copies the next datagram to p, as much as fits; what does not is lost. n is what was copied and size the datagram's length.
 // Errors of datagrams sent before come first, each once: syscall.ECONNREFUSED and others (connected endpoints only).
 func (ep *Endpoint) TryRead(p []byte) (n, size int, from netip.AddrPort, err error) {
+	n, size, from, _, err = ep.TryReadMsg(p)
+	return n, size, from, err
+}
+
+// TryReadMsg is TryRead, and says which address the datagram was sent to: one of the stack's, or a broadcast address.
+func (ep *Endpoint) TryReadMsg(p []byte) (n, size int, from netip.AddrPort, to netip.Addr, err error) {
 	if err := ep.pending(); err != nil {
-		return 0, 0, from, err
+		return 0, 0, from, to, err
 	}
 	c := ep.rx.front()
 	if c == nil {
 		if ep.down.Load() {
-			return 0, 0, from, net.ErrClosed
+			return 0, 0, from, to, net.ErrClosed
 		}
-		return 0, 0, from, ErrWouldBlock
+		return 0, 0, from, to, ErrWouldBlock
 	}
-	addr, port, data := content(c)
+	addr, port, local, data := content(c)
 	n, size = copy(p, data), len(data)
 	ep.rx.pop(ep.eng.env.Arena)
-	return n, size, netip.AddrPortFrom(addr.Netip(), port), nil
+	return n, size, netip.AddrPortFrom(addr.Netip(), port), local.Netip(), nil
 }
 
 // TryWrite sends p to an address; to the peer if it is not valid. Errors are syscall.EDESTADDRREQ without any, EMSGSIZE for what does
 // not fit into a packet, EACCES for a broadcast that is not allowed, ENETUNREACH without a route, ENOBUFS without memory, and those
 // that TryRead may return.
 func (ep *Endpoint) TryWrite(p []byte, to netip.AddrPort) error {
+	return ep.TryWriteMsg(p, netip.Addr{}, to)
+}
+
+// TryWriteMsg is TryWrite from an address of the stack, which must be the endpoint's, if it has one; EINVAL says that it cannot be. One that
+// is not valid is chosen.
+func (ep *Endpoint) TryWriteMsg(p []byte, from netip.Addr, to netip.AddrPort) error {
 	if ep.down.Load() {
 		return net.ErrClosed
 	}
@@ -189,6 +203,14 @@ func (ep *Endpoint) TryWrite(p []byte, to netip.AddrPort) error {
 	if dst.Is4() && (ep.cfg.Only6 || !ep.local.IsZero() && !ep.local.Is4()) || !dst.Is4() && (ep.cfg.Only4 || ep.local.Is4() && !ep.local.IsZero()) {
 		return syscall.EAFNOSUPPORT
 	}
+	src := ep.local
+	if from.IsValid() {
+		a := wire.AddrFrom(from)
+		if a.Is4() != dst.Is4() || !src.IsZero() && a != src || !ep.cfg.Own(a) {
+			return syscall.EINVAL
+		}
+		src = a
+	}
 	broadcast, err := ep.cfg.Check(dst)
 	switch {
 	case err != nil:
@@ -207,7 +229,7 @@ func (ep *Endpoint) TryWrite(p []byte, to netip.AddrPort) error {
 		ep.tx.release(class)
 		return syscall.ENOBUFS
 	}
-	fill(c, dst, port, p)
+	fill(c, dst, port, src, p)
 	ep.tx.push(c)
 	ep.eng.mail.push(ep)
 	return nil

@@ -8,7 +8,7 @@ import (
 )
 
 // queue passes datagrams from any goroutine to one: a lock-free stack, which the consumer takes whole and turns round. The chunk of a
-// datagram holds its data; its fields hold the other end's address, the port and the length.
+// datagram holds its data; its fields hold the addresses of both ends, the other end's port and the length.
 type queue struct {
 	head  atomic.Pointer[mem.Chunk] // newest first
 	bytes atomic.Int64              // memory of all that wait, also of those that the consumer has taken and not used
@@ -68,16 +68,17 @@ func (q *queue) drain(a *mem.Arena) (n int) {
 	return n
 }
 
-// fill copies data into c with the other end's address.
-func fill(c *mem.Chunk, addr wire.Addr, port uint16, data []byte) {
+// fill copies data into c with the other end's address and this end's.
+func fill(c *mem.Chunk, addr wire.Addr, port uint16, local wire.Addr, data []byte) {
 	c.Start, c.End = addr.Words()
 	c.Fill = uint64(port)<<32 | uint64(len(data))
+	c.Extra[0], c.Extra[1] = local.Words()
 	copy(c.Mem, data)
 }
 
 // content is what fill has put.
-func content(c *mem.Chunk) (addr wire.Addr, port uint16, data []byte) {
-	return wire.AddrFromWords(c.Start, c.End), uint16(c.Fill >> 32), c.Mem[:uint32(c.Fill)]
+func content(c *mem.Chunk) (addr wire.Addr, port uint16, local wire.Addr, data []byte) {
+	return wire.AddrFromWords(c.Start, c.End), uint16(c.Fill >> 32), wire.AddrFromWords(c.Extra[0], c.Extra[1]), c.Mem[:uint32(c.Fill)]
 }
 
 // mailbox is where applications tell an engine which endpoints have something for it: a lock-free stack, each in it at most once.

@@ -14,7 +14,7 @@ const (
 )
 
 // deliver appends a datagram to the endpoint's receive queue. Any worker may do it.
-func (e *Engine) deliver(ep *Endpoint, src wire.Addr, u *wire.UDP) wire.Drop {
+func (e *Engine) deliver(ep *Endpoint, src, dst wire.Addr, u *wire.UDP) wire.Drop {
 	class := mem.ClassFor(len(u.Data))
 	if !ep.rx.reserve(class) {
 		ep.drops.Add(1)
@@ -28,7 +28,7 @@ func (e *Engine) deliver(ep *Endpoint, src wire.Addr, u *wire.UDP) wire.Drop {
 		e.Stats.MemErrors++
 		return wire.DropUDPQueue
 	}
-	fill(c, src, u.SrcPort, u.Data)
+	fill(c, src, u.SrcPort, dst, u.Data)
 	ep.rx.push(c)
 	ep.in.Add(1)
 	e.Stats.InDatagrams++
@@ -137,8 +137,8 @@ func (e *Engine) send(ep *Endpoint, limit int) (sent, result int) {
 			return sent, more
 		}
 		d := &e.out
-		*d = Datagram{Src: ep.local, SrcPort: ep.localPort, TTL: uint8(ep.ttl.Load()), TOS: uint8(ep.tos.Load())}
-		d.Dst, d.DstPort, d.Data = content(c)
+		*d = Datagram{SrcPort: ep.localPort, TTL: uint8(ep.ttl.Load()), TOS: uint8(ep.tos.Load())}
+		d.Dst, d.DstPort, d.Src, d.Data = content(c)
 		if !d.Dst.Is4() && e.now < plugins.Time(ep.pathUntil.Load()) {
 			d.MTU = int(ep.pathMTU.Load())
 		}

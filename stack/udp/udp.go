@@ -121,7 +121,7 @@ func (e *Engine) Input(src, dst wire.Addr, u *wire.UDP) (found bool, drop wire.D
 		e.Stats.NoPorts++
 		return false, wire.DropUDPPort
 	}
-	return true, e.deliver(ep, src, u)
+	return true, e.deliver(ep, src, dst, u)
 }
 
 // Find returns the endpoint that matches a datagram most closely.

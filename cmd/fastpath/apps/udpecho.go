@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+	"syscall"
 )
 
 // PacketConn is a UDP socket, of the kernel or of fastpath.
@@ -15,6 +16,12 @@ type PacketConn interface {
 	WriteToUDPAddrPort(b []byte, to netip.AddrPort) (int, error)
 	LocalAddr() net.Addr
 	Close() error
+}
+
+// addressed is a PacketConn of fastpath, which knows which of the host's addresses a datagram was sent to.
+type addressed interface {
+	ReadMsg(b []byte) (n int, from netip.AddrPort, to netip.Addr, err error)
+	WriteMsg(b []byte, from netip.Addr, to netip.AddrPort) (int, error)
 }
 
 // PacketApp serves datagrams.
@@ -56,10 +63,18 @@ func (a *udpEcho) ServePackets(cs []PacketConn) error {
 }
 
 func (a *udpEcho) serve(c PacketConn) error {
+	read := func(b []byte) (n int, from netip.AddrPort, to netip.Addr, err error) {
+		n, from, err = c.ReadFromUDPAddrPort(b)
+		return n, from, to, err
+	}
+	write := func(b []byte, _ netip.Addr, to netip.AddrPort) (int, error) { return c.WriteToUDPAddrPort(b, to) }
+	if a, ok := c.(addressed); ok {
+		read, write = a.ReadMsg, a.WriteMsg // the answer comes from where the question went (RFC 1122, 4.1.3.5)
+	}
 	b := make([]byte, 65535)
 	own := c.LocalAddr().(*net.UDPAddr).AddrPort().Port()
 	for {
-		n, from, err := c.ReadFromUDPAddrPort(b)
+		n, from, to, err := read(b)
 		switch {
 		case errors.Is(err, net.ErrClosed):
 			return nil
@@ -68,7 +83,11 @@ func (a *udpEcho) serve(c PacketConn) error {
 		case err != nil || answersItself(from.Port(), own):
 			continue
 		}
-		if _, err := c.WriteToUDPAddrPort(b[:n], from); err != nil && !errors.Is(err, net.ErrClosed) {
+		_, err = write(b[:n], to, from)
+		if errors.Is(err, syscall.EINVAL) { // it went to a broadcast address, from which nothing comes
+			_, err = c.WriteToUDPAddrPort(b[:n], from)
+		}
+		if err != nil && !errors.Is(err, net.ErrClosed) {
 			a.log.Debug("datagram not answered", "peer", from, "err", err)
 		}
 	}

@@ -239,7 +239,7 @@ func TestUploadAndProxy(t *testing.T) {
 
 // An application on 0.0.0.0 listens on every port.
 func TestListenEverywhere(t *testing.T) {
-	d := start(t, withoutProcesses)
+	d := start(t, strings.Replace(withoutProcesses, `["10.9.0.1/24"]`, `["10.9.0.1/24", "10.9.0.5/24"]`, 1))
 	for i, addr := range []string{"10.9.0.2:7", "10.9.0.1:7"} {
 		c, err := (&sock.Dialer{Stack: d.ports[i].stack}).Dial("tcp", addr)
 		if err != nil {
@@ -254,8 +254,8 @@ func TestListenEverywhere(t *testing.T) {
 			t.Errorf("%s: %v, %v", addr, b, err)
 		}
 	}
-	for i, addr := range []string{"10.9.0.2:7", "10.9.0.1:7"} { // datagrams too
-		c, err := (&sock.Dialer{Stack: d.ports[i].stack}).Dial("udp", addr)
+	for i, addr := range []string{"10.9.0.2:7", "10.9.0.1:7", "10.9.0.5:7"} { // datagrams too; these sockets take answers from there only
+		c, err := (&sock.Dialer{Stack: d.ports[min(i, 1)].stack}).Dial("udp", addr)
 		if err != nil {
 			t.Fatal(err)
 		}
