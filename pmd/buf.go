@@ -24,11 +24,12 @@ type Buf struct {
 	mem  []byte // the whole block, off heap
 	pool *Pool
 	Next *Buf // for the owner's lists
+	More *Buf // a frame to be segmented goes on in this buffer of the same pool; see Large
 
 	off, n uint32
 
 	Flags   uint16
-	SegSize uint16 // TSO: payload bytes per segment
+	SegSize uint16 // TSO: payload bytes per segment; 0: the frame leaves as it is
 	L2Len   uint8  // for offloads: lengths of the headers
 	L3Len   uint8
 	L4Len   uint8
@@ -39,10 +40,10 @@ type Buf struct {
 	site    []uintptr // call stack of who took it, if its pool is tracked; empty if not
 }
 
-// Bytes is the frame.
+// Bytes is the frame; of a large one, what is in this buffer.
 func (b *Buf) Bytes() []byte { return b.mem[b.off : b.off+b.n : b.off+b.n] }
 
-// Len is the frame's length.
+// Len is the length of Bytes.
 func (b *Buf) Len() int { return int(b.n) }
 
 // Cap is the room for a frame that starts where this one starts.
@@ -83,7 +84,7 @@ func (b *Buf) Reset() { b.ResetAt(Headroom) }
 func (b *Buf) ResetAt(off int) {
 	b.off, b.n = uint32(off), 0
 	b.Flags, b.SegSize, b.L2Len, b.L3Len, b.L4Len, b.Hash = 0, 0, 0, 0, 0, 0
-	b.Next = nil
+	b.Next, b.More = nil, nil
 }
 
 // Off is the offset of the frame in the block.
@@ -113,6 +114,6 @@ func (b *Buf) Moved() {
 	}
 }
 
-// Free returns the buffer to its pool. It may be called by any goroutine that owns the buffer; the pool's owner calls
+// Free returns the buffer, and More, to its pool. It may be called by any goroutine that owns the buffer; the pool's owner calls
 // Pool.Put, which costs less.
 func (b *Buf) Free() { b.pool.PutRemote(b) }

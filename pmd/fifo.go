@@ -5,6 +5,9 @@ type Fifo struct {
 	ring []*Buf
 	head uint32 // next out
 	tail uint32 // next in
+
+	more  []uint16 // by slot: buffers behind the first
+	extra int      // their sum
 }
 
 // NewFifo makes a queue for at least n frames (rounded up to a power of two).
@@ -13,7 +16,7 @@ func NewFifo(n int) *Fifo {
 	for size < n {
 		size <<= 1
 	}
-	return &Fifo{ring: make([]*Buf, size)}
+	return &Fifo{ring: make([]*Buf, size), more: make([]uint16, size)}
 }
 
 // Len is the number of frames waiting.
@@ -21,6 +24,9 @@ func (f *Fifo) Len() int { return int(f.tail - f.head) }
 
 // Room is the number of frames that fit.
 func (f *Fifo) Room() int { return len(f.ring) - f.Len() }
+
+// Extra is the number of buffers that large frames have behind their first.
+func (f *Fifo) Extra() int { return f.extra }
 
 // Pushed is the number of frames that were ever put in, modulo 2^32.
 func (f *Fifo) Pushed() uint32 { return f.tail }
@@ -34,8 +40,21 @@ func (f *Fifo) Push(b *Buf) bool {
 		return false
 	}
 	f.ring[f.tail&uint32(len(f.ring)-1)] = b
+	if b.More != nil {
+		f.weigh(b)
+	}
 	f.tail++
 	return true
+}
+
+// weigh counts the buffers of a large frame, whose place is the next.
+func (f *Fifo) weigh(b *Buf) {
+	n := uint16(0)
+	for m := b.More; m != nil; m = m.More {
+		n++
+	}
+	f.more[f.tail&uint32(len(f.ring)-1)] = n
+	f.extra += int(n)
 }
 
 // Front returns up to max of the oldest frames, contiguous in memory, without taking them.
@@ -48,7 +67,12 @@ func (f *Fifo) Front(max int) []*Buf {
 // Drop removes the n oldest frames, which Front returned.
 func (f *Fifo) Drop(n int) {
 	for i := 0; i < n; i++ {
-		f.ring[(f.head+uint32(i))&uint32(len(f.ring)-1)] = nil
+		at := (f.head + uint32(i)) & uint32(len(f.ring)-1)
+		f.ring[at] = nil
+		if f.extra > 0 {
+			f.extra -= int(f.more[at])
+			f.more[at] = 0
+		}
 	}
 	f.head += uint32(n)
 }

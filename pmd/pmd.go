@@ -32,7 +32,7 @@ type Queue interface {
 	// Poll runs one turn: it transmits a prefix of tx, of which it takes ownership, and fills rx with received frames, which the
 	// caller then owns. It returns how many of each. It does not block. It never takes more frames than the ring has room for.
 	Poll(tx, rx []*Buf) (ntx, nrx int)
-	// TxRoom is the number of frames that the next Poll will surely take.
+	// TxRoom is the number of frames that the next Poll will surely take, if none of them is large.
 	TxRoom() int
 	// Pool is the pool of the queue's buffers. Frames passed to Poll may come from any pool that the Caps allow.
 	Pool() *Pool
@@ -85,7 +85,7 @@ const (
 	RxCsum Caps = 1 << iota
 	// TxCsum: the port completes the checksums that a frame's TxIPCsum and TxTCPCsum ask for.
 	TxCsum
-	// TSO: the port segments frames with SegSize set.
+	// TSO: the port cuts large frames into segments; see Buf.Large. It has TxCsum too.
 	TSO
 	// RSSHash: the port steers by the Toeplitz hash of Info.RSSKey over the 4-tuple. Frames that carry it are marked RxHash.
 	RSSHash
@@ -105,13 +105,13 @@ type Info struct {
 	MAC      net.HardwareAddr
 	MTU      int // largest IP packet
 	Caps     Caps
-	MaxTSO   int      // bytes of TCP payload in a TSO frame; 0 without TSO
+	MaxTSO   int      // most bytes of TCP payload in a large frame; 0 without TSO
 	RSSKey   []byte   // with RSSHash
 	RSSTable []uint16 // redirection table with RSSHash: queue of hash % len
 	Virtual  bool     // the port follows a virtual clock
 }
 
-// Stats are a port's counters.
+// Stats are a port's counters. A large frame counts as what it is cut into.
 type Stats struct {
 	RxFrames, RxBytes uint64
 	TxFrames, TxBytes uint64

@@ -118,8 +118,11 @@ func (p *Pool) Get() *Buf {
 	return b
 }
 
-// Put returns a buffer of this pool. Only the owner calls it. Putting a buffer twice panics.
+// Put returns a buffer of this pool, and More. Only the owner calls it. Putting a buffer twice panics.
 func (p *Pool) Put(b *Buf) {
+	if b.More != nil {
+		p.putMore(b)
+	}
 	if b.pool != p {
 		panic("pmd: Pool.Put of a buffer of another pool")
 	}
@@ -129,6 +132,18 @@ func (p *Pool) Put(b *Buf) {
 	b.taken = false
 	b.site = b.site[:0]
 	p.free = append(p.free, b)
+}
+
+// putMore returns what b goes on in.
+func (p *Pool) putMore(b *Buf) {
+	m := b.More
+	b.More = nil
+	for m != nil {
+		next := m.More
+		m.More = nil
+		p.Put(m)
+		m = next
+	}
 }
 
 // PutRemote returns a buffer from a goroutine that does not own the pool.

@@ -162,13 +162,10 @@ func (w *Worker) takeTx() (moved bool) {
 }
 
 func (w *Worker) ownCopy(b *pmd.Buf) *pmd.Buf {
-	c := w.pool.Get()
+	c := w.pool.Copy(b) // fits: pools of one stack have buffers of one size, and the exception path keeps to the MTU
 	if c == nil {
 		w.Stats.NoBuffers++
-		return nil
 	}
-	c.Append(b.Bytes()) // fits: pools of one stack have buffers of one size, and the exception path keeps to the MTU
-	c.Flags, c.L2Len, c.L3Len, c.L4Len, c.SegSize = b.Flags, b.L2Len, b.L3Len, b.L4Len, b.SegSize
 	return c
 }
 

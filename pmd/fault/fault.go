@@ -88,11 +88,15 @@ func New(p pmd.Port, c Config) (*Port, error) {
 	return f, nil
 }
 
-// Info implements pmd.Port. A port that corrupts what it sends does not offer to compute checksums, which would hide it.
+// Info implements pmd.Port. A port that corrupts what it sends does not offer to compute checksums, which would hide it; faults happen to
+// frames as they are on the wire, so that none is to be cut below.
 func (p *Port) Info() pmd.Info {
 	i := p.Port.Info()
 	if p.cfg.Tx.Corrupt != 0 {
-		i.Caps &^= pmd.TxCsum | pmd.TSO
+		i.Caps &^= pmd.TxCsum
+	}
+	if p.cfg.Tx.any() {
+		i.Caps &^= pmd.TSO
 		i.MaxTSO = 0
 	}
 	return i

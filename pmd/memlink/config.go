@@ -40,6 +40,10 @@ type Config struct {
 
 	AtoB, BtoA Path
 
+	// TSO is the most bytes of payload in a large frame, which the sending port cuts as a network card does, and whose checksums it
+	// completes, in buffers of its own, as many as Bufs. 0: the ports have no pmd.TSO.
+	TSO int
+
 	// Seed feeds all random draws.
 	Seed uint64
 
@@ -214,6 +218,7 @@ func (c *Config) validate() error {
 	e.check(c.Ring >= 1 && c.Ring&(c.Ring-1) == 0 && c.Ring <= 1<<20, "Ring: %d is not a power of two up to 2^20", c.Ring)
 	e.check(c.Bufs >= 1, "Bufs: %d", c.Bufs)
 	e.check(c.BufSize >= pmd.Headroom+c.maxFrame(), "BufSize: %d cannot hold an MTU of %d", c.BufSize, c.MTU)
+	e.check(c.TSO >= 0 && c.TSO <= pmd.MaxLarge-pmd.MaxHeaders, "TSO: %d is not in 0 … %d", c.TSO, pmd.MaxLarge-pmd.MaxHeaders)
 	e.check(len(c.A.MAC) == 6, "A.MAC: %v is not an Ethernet address", c.A.MAC)
 	e.check(len(c.B.MAC) == 6, "B.MAC: %v is not an Ethernet address", c.B.MAC)
 	e.check((c.RSSKey == nil) == (c.RSSTable == nil), "RSSTable: needs RSSKey, and RSSKey needs it")

@@ -75,18 +75,19 @@ func (p *path) set(cfg Path) {
 	}
 }
 
-// send puts frames on the path and takes ownership of them. q is the sender's queue.
-func (p *path) send(q *queue, tx []*pmd.Buf, now plugins.Time) {
+// send puts frames on the path and takes ownership of them. q is the sender's queue. one says that they were one frame to the port.
+func (p *path) send(q *queue, tx []*pmd.Buf, now plugins.Time, one bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.n.Frames += uint64(len(tx))
 	if !p.timed.Load() {
 		now = 0 // the sender read the clock for its other direction; the receiver will not read it for this one
 	}
-	for _, b := range tx {
+	for i, b := range tx {
+		keeps := q.port.holds && (!one || i == len(tx)-1)
 		if dropped := p.before(b, now); dropped {
 			p.drop(q, b)
-			if q.port.holds {
+			if keeps {
 				q.kept.push(max(now, p.net.busy), &p.cfg)
 			}
 			continue
@@ -96,7 +97,7 @@ func (p *path) send(q *queue, tx []*pmd.Buf, now plugins.Time) {
 			twin = p.twin(q, b)
 		}
 		p.admit(q, b, now)
-		if q.port.holds {
+		if keeps {
 			q.kept.push(max(now, p.net.busy), &p.cfg)
 		}
 		if twin != nil {

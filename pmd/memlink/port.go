@@ -74,6 +74,13 @@ func (p *Port) addQueues(impaired bool) error {
 		if q.pool, err = pmd.NewPool(fmt.Sprintf("memlink:%s.%d", p.end.Name, i), c.Bufs, c.BufSize); err != nil {
 			return err
 		}
+		if c.TSO == 0 {
+			continue
+		}
+		if q.cuts, err = pmd.NewPool(fmt.Sprintf("memlink:%s.%d segments", p.end.Name, i), c.Bufs, c.BufSize); err != nil {
+			return err
+		}
+		q.wire = make([]*pmd.Buf, 0, c.Ring)
 	}
 	return nil
 }
@@ -121,6 +128,10 @@ func (p *Port) Info() pmd.Info {
 	}
 	if p.holds {
 		i.Caps &^= pmd.Copies
+	}
+	if c.TSO > 0 {
+		i.Caps |= pmd.TxCsum | pmd.TSO
+		i.MaxTSO = c.TSO
 	}
 	if c.RSSKey != nil {
 		i.Caps |= pmd.RSSHash
@@ -234,8 +245,10 @@ func (l *link) release() error {
 			if q.wake != nil {
 				err = errors.Join(err, q.wake.close())
 			}
-			if q.pool != nil {
-				err = errors.Join(err, q.pool.CheckLeaks(), q.pool.Unmap())
+			for _, p := range []*pmd.Pool{q.pool, q.cuts} {
+				if p != nil {
+					err = errors.Join(err, p.CheckLeaks(), p.Unmap())
+				}
 			}
 		}
 	}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/fastpath-tcp/fastpath/plugins"
 	"github.com/fastpath-tcp/fastpath/pmd"
+	"github.com/fastpath-tcp/fastpath/pmd/internal/vnet"
 )
 
 // queue is one queue pair. Each direction has either rings or a path.
@@ -19,6 +20,9 @@ type queue struct {
 	inPath  *path
 	turn    int // ring that is emptied first
 	kept    kept
+	cuts    *pmd.Pool // with TSO: what large frames are cut into
+	cutter  vnet.Cutter
+	wire    []*pmd.Buf
 
 	wake  *waker
 	peers []*waker // of the queues that out leads to
@@ -80,9 +84,10 @@ func (q *queue) pollDown(tx, rx []*pmd.Buf) (ntx, nrx int) {
 
 // drop frees a frame on the sender's thread.
 func (q *queue) drop(b *pmd.Buf) {
-	if b.Pool() == q.pool {
-		q.pool.Put(b)
-	} else {
+	switch p := b.Pool(); p {
+	case q.pool, q.cuts:
+		p.Put(b)
+	default:
 		b.Free()
 	}
 }
@@ -117,8 +122,10 @@ func (q *queue) steer(b *pmd.Buf) int {
 func (q *queue) send(tx []*pmd.Buf, now plugins.Time) int {
 	var n int
 	switch {
+	case q.cuts != nil:
+		n = q.sendCutting(tx, now)
 	case q.outPath != nil:
-		n = q.sendPath(tx, now)
+		n = q.sendPath(tx, now, false)
 	case q.port.link.cfg.Steer != nil:
 		n = q.sendSteered(tx)
 	default:
@@ -180,16 +187,17 @@ func (q *queue) sendSteered(tx []*pmd.Buf) (n int) {
 	return n
 }
 
-// sendPath puts up to a ring of frames on an impaired path, which always has room, unless the port keeps what it has sent.
-func (q *queue) sendPath(tx []*pmd.Buf, now plugins.Time) int {
+// sendPath puts up to a ring of frames on an impaired path, which always has room, unless the port keeps what it has sent. one says that
+// they were one frame, which is kept until the last of them is sent.
+func (q *queue) sendPath(tx []*pmd.Buf, now plugins.Time, one bool) int {
 	n := min(len(tx), q.port.link.cfg.Ring)
-	if q.port.holds {
+	if q.port.holds && !one {
 		n = min(n, q.port.link.cfg.Ring-q.outPath.keptBy(q, now))
 	}
 	start := 0
 	flush := func(end int) {
 		if start < end {
-			q.outPath.send(q, tx[start:end], now)
+			q.outPath.send(q, tx[start:end], now, one)
 		}
 		start = end + 1
 	}

@@ -25,11 +25,13 @@ type Queue struct {
 	fd    int
 	pool  *pmd.Pool
 	maxTx int // longest frame without a VLAN tag
+	tso   bool
 
 	frame []byte // what was read last: virtio header and frame, or super-frame
 	n     int    // its length
 	split vnet.Splitter
 	wide  []byte // a frame to send that has no room for the header before it
+	parts vector // of a large frame
 
 	stats counters
 }
@@ -96,8 +98,9 @@ func (q *Queue) transmit(tx []*pmd.Buf) int {
 	var frames, bytes, bad uint64
 	for _, b := range tx[:n] {
 		if q.write(b) {
-			frames++
-			bytes += uint64(b.Len())
+			k, size := b.Wire()
+			frames += uint64(k)
+			bytes += uint64(size)
 		} else {
 			bad++
 		}
@@ -123,7 +126,11 @@ func (q *Queue) transmit(tx []*pmd.Buf) int {
 // write sends a frame, whose virtio header goes into the headroom before it.
 func (q *Queue) write(b *pmd.Buf) bool {
 	f := b.Bytes()
-	if len(f) < 14 || len(f) > q.longest(f) {
+	if b.Large() {
+		if !q.tso || b.Size() > vnet.MaxFrame {
+			return false
+		}
+	} else if len(f) < 14 || len(f) > q.longest(f) {
 		return false
 	}
 	var p []byte
@@ -135,6 +142,9 @@ func (q *Queue) write(b *pmd.Buf) bool {
 	}
 	if !vnet.Transmit(p, p[vnet.HeaderLen:], b) {
 		return false
+	}
+	if b.More != nil {
+		return q.parts.write(q.fd, p, b.More)
 	}
 	n, err := unix.Write(q.fd, p)
 	return err == nil && n == len(p)

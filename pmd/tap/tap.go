@@ -6,7 +6,8 @@
 //
 // Frames carry a virtio header. Unless Config.NoOffloads is set the kernel leaves checksums unfinished (pmd.RxPartial) and hands over
 // up to 64 KB of a TCP flow at once, which Poll cuts into frames that fit the MTU: one system call for some forty frames. In the other
-// direction it is the kernel that completes TCP checksums, or, as the frames end on this host, never does (pmd.TxCsum).
+// direction it is the kernel that completes TCP checksums, or, as the frames end on this host, never does (pmd.TxCsum), and that cuts large
+// frames, if it does not take them in one piece (pmd.TSO).
 //
 // With several queues the kernel sends a flow's frames to the queue that last sent frames of that flow.
 package tap
@@ -41,7 +42,8 @@ type Config struct {
 	// MAC is the address of the port's user. Default: one that follows from the interface's own, which must be another.
 	MAC        net.HardwareAddr
 	NoOffloads bool // have the kernel complete checksums and cut segments
-	NoTxCsum   bool // complete checksums before frames are handed to the port
+	NoTxCsum   bool // complete checksums, and cut segments, before frames are handed to the port
+	NoTSO      bool // cut segments before
 
 	// The kernel's side. What is empty stays as it is. The interface is always brought up.
 	HostMAC   net.HardwareAddr
@@ -122,10 +124,14 @@ func (p *Port) setUp(c *Config) error {
 	p.info.Driver, p.info.Name, p.info.MTU, p.info.Caps = "tap", p.link.Name, p.link.MTU, pmd.Copies|pmd.AnyPool|pmd.Prompt
 	if !c.NoTxCsum {
 		p.info.Caps |= pmd.TxCsum
+		if !c.NoTSO {
+			p.info.Caps |= pmd.TSO
+			p.info.MaxTSO = pmd.MaxLarge - pmd.MaxHeaders
+		}
 	}
 	size := max(pmd.DefaultBufSize, (pmd.Headroom+p.link.MTU+ethLen+63)&^63)
 	for i, q := range p.queues {
-		q.maxTx = p.link.MTU + 14
+		q.maxTx, q.tso = p.link.MTU+14, p.info.Caps&pmd.TSO != 0
 		if q.pool, err = pmd.NewPool(fmt.Sprintf("%s/%d", p.link.Name, i), c.PoolSize, size); err != nil {
 			return err
 		}

@@ -5,15 +5,18 @@ package trace
 import (
 	"errors"
 	"fmt"
-	"math/bits"
 	"slices"
 	"sync"
 	"sync/atomic"
 
 	"github.com/fastpath-tcp/fastpath/plugins"
 	"github.com/fastpath-tcp/fastpath/pmd"
+	"github.com/fastpath-tcp/fastpath/pmd/internal/vnet"
 	"github.com/fastpath-tcp/fastpath/pmd/pcap"
 )
+
+// maxLink is the length of an Ethernet header with a VLAN tag.
+const maxLink = 14 + 4
 
 // Port is the port below with its frames visible to captures.
 type Port struct {
@@ -31,6 +34,9 @@ func New(p pmd.Port, now func() plugins.Time) *Port {
 	t := &Port{Port: p, now: now}
 	for i := range p.NumQueues() {
 		q := &queue{Queue: p.Queue(i), port: t}
+		if i := p.Info(); i.Caps&pmd.TSO != 0 {
+			q.piece = make([]byte, i.MTU+maxLink)
+		}
 		t.queues = append(t.queues, q)
 		if k, ok := p.Queue(i).(pmd.Parker); ok {
 			t.outer = append(t.outer, &parker{q, k})
@@ -75,6 +81,9 @@ type queue struct {
 	pmd.Queue
 	port  *Port
 	armed atomic.Pointer[ring]
+
+	cutter vnet.Cutter
+	piece  []byte // of a large frame; nil without TSO
 }
 
 // parker is a queue whose queue below is a pmd.Parker.
@@ -129,24 +138,42 @@ func (q *queue) copyPoll(r *ring, tx, rx []*pmd.Buf) (ntx, nrx int) {
 
 // sendPart polls the queue below with up to 64 frames, of which those that are taken appear in the ring.
 func (q *queue) sendPart(r *ring, tx, rx []*pmd.Buf, now plugins.Time) (ntx, nrx int) {
-	var staged, dropped uint64 // by frame: it has a slot; there was none for it
+	var staged, dropped [64 + 1]uint64 // by frame: what has a slot, and for what there was none, up to it
 	first := r.pending
 	for i, b := range tx {
+		staged[i+1], dropped[i+1] = staged[i], dropped[i]
 		if f := b.Bytes(); r.keep == nil || r.keep(f) {
-			if r.stage(f, pcap.Out, now) {
-				staged |= 1 << i
-			} else {
-				dropped |= 1 << i
-			}
+			n, lost := q.stageSent(r, b, now)
+			staged[i+1] += n
+			dropped[i+1] += lost
 		}
 	}
 	ntx, nrx = q.Queue.Poll(tx, rx)
-	taken := uint64(1)<<ntx - 1 // all ones for 64
-	r.publish(first + uint64(bits.OnesCount64(staged&taken)))
-	if n := bits.OnesCount64(dropped & taken); n > 0 {
-		r.dropped.Add(uint64(n))
+	r.publish(first + staged[ntx])
+	if n := dropped[ntx]; n > 0 {
+		r.dropped.Add(n)
 	}
 	return ntx, nrx
+}
+
+// stageSent copies a frame as it will be on the wire: a large one in pieces.
+func (q *queue) stageSent(r *ring, b *pmd.Buf, now plugins.Time) (staged, dropped uint64) {
+	if !b.Large() || b.HeaderLen()+int(b.SegSize) > len(q.piece) || q.cutter.Start(b) != nil {
+		if !r.stage(b.Bytes(), pcap.Out, now) {
+			return 0, 1
+		}
+		return 1, 0
+	}
+	for q.cutter.Pending() {
+		f := q.piece[:q.cutter.Len()]
+		q.cutter.Next(f)
+		if r.stage(f, pcap.Out, now) {
+			staged++
+		} else {
+			dropped++
+		}
+	}
+	return staged, dropped
 }
 
 func (q *queue) received(r *ring, rx []*pmd.Buf, now plugins.Time) {
@@ -180,9 +207,8 @@ var ErrBusy = errors.New("trace: a capture is running on this port")
 
 // Start begins a capture on all queues.
 func (p *Port) Start(o Options) (*Capture, error) {
-	const ethHeader, vlanTag = 14, 4
 	if o.Snap == 0 {
-		o.Snap = p.Info().MTU + ethHeader + vlanTag
+		o.Snap = p.Info().MTU + maxLink
 	}
 	if o.Slots == 0 {
 		o.Slots = 1024

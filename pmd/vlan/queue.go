@@ -123,8 +123,9 @@ func (s *sub) Poll(tx, rx []*pmd.Buf) (ntx, nrx int) {
 func (s *sub) sizes(tx []*pmd.Buf, sign int) {
 	frames, bytes := 0, 0
 	for _, b := range tx {
-		frames++
-		bytes += b.Len()
+		k, n := b.Wire()
+		frames += k
+		bytes += n
 	}
 	if s.port.cfg.ID != Untagged {
 		bytes -= frames * tagLen

@@ -182,9 +182,7 @@ func (e *Engine) finish(c *Conn, t *header, b *pmd.Buf, f, h, opts []byte, own u
 			b.Flags |= pmd.TxIPCsum
 		}
 		b.L2Len, b.L3Len, b.L4Len = wire.EthLen, t.tcpAt-wire.EthLen, uint8(wire.TCPLen+len(opts))
-		// The port adds everything but the pseudo-header.
-		ports := uint64(c.Tuple.LocalPort) + uint64(c.Tuple.RemotePort)
-		binary.BigEndian.PutUint16(h[wire.TCPChecksum:], ^wire.Fold(sum+2*0xffff-uint64(reduce(ports))))
+		binary.BigEndian.PutUint16(h[wire.TCPChecksum:], c.pseudo(t, tcpLen)) // the port adds everything else
 		return
 	}
 	if t.tcpAt == tcpAt4 {

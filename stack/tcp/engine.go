@@ -108,6 +108,7 @@ type Env struct {
 	Pool   *pmd.Pool
 	Fifo   *pmd.Fifo
 	Caps   pmd.Caps
+	MaxTSO int // most payload of a large frame; see pmd.Info
 	MAC    wire.MAC
 	Arena  *mem.Arena
 	Budget *mem.Budget

@@ -96,7 +96,8 @@ func (e *Engine) sendData(c *Conn) sendResult {
 	}
 	e.release(c)
 	c.effectiveCwnd()
-	budget := uint32(quantum)
+	large := e.largeSegs(c)
+	budget := max(quantum, large)
 	if c.wantProbe {
 		c.wantProbe = false
 		if !e.probeTail(c) {
@@ -110,7 +111,7 @@ func (e *Engine) sendData(c *Conn) sendResult {
 			c.sendNew = 0
 			break
 		}
-		if e.sendNew(c, n, fin, 1) == 0 {
+		if e.sendNew(c, n, fin, 1, 0) == 0 {
 			return sendFull
 		}
 		c.holdLost = true // RFC 5682, 3.1 step 2b: what answers the new data decides
@@ -140,11 +141,11 @@ func (e *Engine) sendData(c *Conn) sendResult {
 		if !e.paced(c) {
 			return sendDone
 		}
-		run := e.runLength(c, n, fin, budget)
+		run := e.runLength(c, n, fin, budget, large)
 		if !e.mayQueue(c, n*run, false) {
 			return sendDone
 		}
-		sent := e.sendNew(c, n, fin, run)
+		sent := e.sendNew(c, n, fin, run, large)
 		if sent == 0 {
 			return sendFull
 		}
@@ -153,8 +154,8 @@ func (e *Engine) sendData(c *Conn) sendResult {
 }
 
 // runLength is how many segments may leave together, of which the first is n bytes long: full ones, as far as data, windows, the burst
-// and the room allow, and not the one that carries the FIN.
-func (e *Engine) runLength(c *Conn, n uint32, fin bool, budget uint32) uint32 {
+// and the room allow, and not the one that carries the FIN. large is how many fit a large frame.
+func (e *Engine) runLength(c *Conn, n uint32, fin bool, budget, large uint32) uint32 {
 	if n != c.mss || fin {
 		return 1
 	}
@@ -168,7 +169,10 @@ func (e *Engine) runLength(c *Conn, n uint32, fin bool, budget uint32) uint32 {
 	} else {
 		return 1
 	}
-	most := min(budget, maxRun, uint32(e.env.Fifo.Room()))
+	most := min(budget, large)
+	if large == 0 {
+		most = min(budget, maxRun, uint32(e.env.Fifo.Room()))
+	}
 	if c.line.Rate != plugins.Unlimited {
 		most = min(most, (c.burst.left+n-1)/n)
 	}
@@ -299,46 +303,67 @@ func (e *Engine) dataReady(c *Conn) {
 	e.makeReady(c)
 }
 
-// sendNew sends the next segment of n bytes, with the FIN if fin, and then up to run-1 full ones, which share an entry of the log. It
-// returns how many left.
-func (e *Engine) sendNew(c *Conn, n uint32, fin bool, run uint32) (sent uint32) {
+// sendNew sends the next segment of n bytes, with the FIN if fin, and then up to run-1 full ones; large of them fit a large frame. Up to
+// maxRun share an entry of the log. It returns how many left.
+func (e *Engine) sendNew(c *Conn, n uint32, fin bool, run, large uint32) (sent uint32) {
 	sq, off := c.sndNxt, c.off(c.sndNxt)
 	flags := wire.ACK
 	if fin {
 		flags |= wire.FIN
 	}
-	for ; sent < run; sent++ {
-		if sent+1 == run && e.pushes(c, sq+n, n, run) {
-			flags |= wire.PSH
+	for sent < run {
+		k := min(run-sent, max(large, 1))
+		push := uint16(0)
+		if sent+k == run && e.pushes(c, sq+k*n, n, run) {
+			push = wire.PSH
 		}
-		if !e.emit(c, sq, flags, off, n) {
-			flags &^= wire.PSH
+		if k > 1 {
+			k = e.emitLarge(c, sq, flags|push, off, k*n) / n
+		} else if !e.emit(c, sq, flags|push, off, n) {
+			k = 0
+		}
+		if k == 0 {
 			break
 		}
-		sq, off = sq+n, off+uint64(n)
+		sent, sq, off = sent+k, sq+k*n, off+uint64(k*n)
+		if sent == run {
+			flags |= push
+		}
 	}
 	if sent == 0 {
 		return 0
 	}
-	push := flags&wire.PSH != 0
+	e.sentNew(c, sq, n, flags)
+	return sent
+}
+
+// sentNew notes that what is new up to end has left in segments of n bytes, the last of which had the flags.
+func (e *Engine) sentNew(c *Conn, end, n uint32, flags uint16) {
+	fin, push := flags&wire.FIN != 0, flags&wire.PSH != 0
 	if push {
-		c.pushed = sq
+		c.pushed = end
 	}
 	if fin {
-		sq++
+		end++
 	}
 	e.outs.inUse(c)
-	s := c.out.log.push()
-	*s = segment{seq: c.sndNxt, end: sq, fin: fin, push: push}
-	e.recordSent(c, s, sq, 0)
-	if n < c.mss {
-		c.sndSml = sq
+	for sq := c.sndNxt; sq != end; {
+		to := end
+		if to-sq > maxRun*n+1 { // the FIN takes no room
+			to = sq + maxRun*n
+		}
+		s := c.out.log.push()
+		*s = segment{seq: sq, end: to, fin: fin && to == end, push: push && to == end}
+		e.recordSent(c, s, to, 0)
+		sq = to
 	}
-	c.sndNxt = sq
+	if n < c.mss {
+		c.sndSml = end
+	}
+	c.sndNxt = end
 	if fin {
 		c.finSent = true
 	}
-	return sent
 }
 
 // pushes reports whether the last of run segments of n bytes, which ends at end, asks the peer to hand on what it has: behind it is nothing
@@ -497,8 +522,14 @@ func (e *Engine) cutPackets(c *Conn, p place, n uint32) (place, *segment) {
 	return p, log.get(p)
 }
 
-// emitPieces sends [sq, sq+n) again: in one segment, or in several if the MSS has shrunk since.
+// emitPieces sends [sq, sq+n) again: in one segment, in several if the MSS has shrunk since or it stands for several, or in a large frame.
 func (e *Engine) emitPieces(c *Conn, sq, n uint32, flags uint16) bool {
+	if n > c.mss && n <= e.largeSegs(c)*c.mss {
+		k := e.emitLarge(c, sq, flags, c.off(sq), n)
+		if sq, n = sq+k, n-k; n == 0 {
+			return true
+		}
+	}
 	pieces := int((n + c.mss - 1) / c.mss)
 	if e.env.Fifo.Room() < max(pieces, 1) {
 		e.Stats.TxFull++
@@ -530,7 +561,7 @@ func (e *Engine) probeTail(c *Conn) bool {
 	queued := c.snd.Tail() - c.off(c.sndNxt)
 	n := uint32(min(queued, uint64(c.mss)))
 	if n > 0 && !c.finSent && c.sndNxt+n-c.sndUna <= c.sndWnd {
-		if e.sendNew(c, n, c.finQueued && queued == uint64(n), 1) == 0 {
+		if e.sendNew(c, n, c.finQueued && queued == uint64(n), 1, 0) == 0 {
 			e.Stats.TLPs--
 			return false
 		}

@@ -94,7 +94,7 @@ func (e *Engine) probePath(c *Conn) bool {
 	}
 	mss := c.mss
 	c.mss = size // for the log and the rtx module it is one packet
-	sent := e.sendNew(c, size, false, 1)
+	sent := e.sendNew(c, size, false, 1, 0)
 	if c.mss = mss; sent == 0 {
 		return true // no room, or no buffer
 	}

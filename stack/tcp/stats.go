@@ -49,6 +49,7 @@ type Stats struct {
 	RcvMemDrops                 uint64 // segments dropped for want of memory or out-of-order room
 	RcvPruned                   uint64 // times that out-of-order data was dropped to make room for the next bytes
 	SndMemWaits                 uint64 // times that a writer waited for memory
+	LargeFrames                 uint64 // of several segments, which the port cut
 	NoBuffers                   uint64 // times that output waited for a buffer
 	TxFull                      uint64 // times that output waited for room in the TX FIFO
 	AbortOnClose, AbortOnData   uint64

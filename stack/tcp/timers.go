@@ -263,7 +263,7 @@ const orphanProbes = 8
 func (e *Engine) sendHeld(c *Conn) bool {
 	queued := c.snd.Tail() - c.off(c.sndNxt)
 	n := uint32(min(queued, uint64(c.mss), uint64(c.sndWnd)))
-	return n == 0 || e.sendNew(c, n, false, 1) > 0
+	return n == 0 || e.sendNew(c, n, false, 1, 0) > 0
 }
 
 func (e *Engine) armKeepalive(c *Conn) {

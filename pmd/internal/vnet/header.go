@@ -4,6 +4,7 @@ package vnet
 
 import (
 	"encoding/binary"
+	"math/bits"
 
 	"github.com/fastpath-tcp/fastpath/pmd"
 )
@@ -58,8 +59,8 @@ func (h Header) Put(p []byte) {
 const tcpCsumOffset = 16
 
 // Transmit prepares a frame for a device that reads a Header: it writes hdr, completes the IPv4 header checksum where b asks for it
-// (a Header cannot), and has the device complete the TCP checksum. frame is b's frame, or the copy that is sent. It reports false if
-// the lengths in b do not fit the frame.
+// (a Header cannot), and has the device complete the TCP checksum, and cut the frame if it is large. frame is b's frame, or the copy that
+// is sent; of a large one, its first buffer. It reports false if the lengths in b do not fit the frame.
 func Transmit(hdr, frame []byte, b *pmd.Buf) bool {
 	var h Header
 	if b.Flags&(pmd.TxIPCsum|pmd.TxTCPCsum) != 0 {
@@ -80,21 +81,43 @@ func Transmit(hdr, frame []byte, b *pmd.Buf) bool {
 		}
 	}
 	h.HdrLen = uint16(len(frame)) // the kernel copies it in one piece: see package afpacket on copies
+	if b.SegSize != 0 && !h.large(frame, b) {
+		return false
+	}
 	h.Put(hdr)
+	return true
+}
+
+// large has the device cut the frame.
+func (h *Header) large(frame []byte, b *pmd.Buf) bool {
+	head := b.HeaderLen()
+	if h.Flags&NeedsCsum == 0 || b.L4Len < 20 || head > len(frame) {
+		return false
+	}
+	h.GSOType, h.GSOSize, h.HdrLen = GSOTCPv4, b.SegSize, uint16(head)
+	if frame[b.L2Len]>>4 == 6 {
+		h.GSOType = GSOTCPv6
+	}
+	if frame[h.CsumStart+13]&flagCWR != 0 {
+		h.GSOType |= GSOECN
+	}
 	return true
 }
 
 // sum is the Internet checksum of p (RFC 1071), not complemented.
 func sum(p []byte) uint16 {
-	var s uint32
-	for ; len(p) >= 2; p = p[2:] {
-		s += uint32(binary.BigEndian.Uint16(p))
+	var s, c uint64
+	for ; len(p) >= 8; p = p[8:] {
+		s, c = bits.Add64(s, binary.BigEndian.Uint64(p), c)
 	}
-	if len(p) == 1 {
-		s += uint32(p[0]) << 8
-	}
-	for s > 0xffff {
-		s = s>>16 + s&0xffff
-	}
+	var rest [8]byte
+	copy(rest[:], p)
+	s, c = bits.Add64(s, binary.BigEndian.Uint64(rest[:]), c)
+	s, c = bits.Add64(s, c, 0)
+	s += c
+	s = s>>32 + s&0xffffffff
+	s = s>>32 + s&0xffffffff
+	s = s>>16 + s&0xffff
+	s = s>>16 + s&0xffff
 	return uint16(s)
 }
