@@ -32,7 +32,7 @@ func TestConformance(t *testing.T) {
 	for name, c := range map[string]Config{"none": {}, "short": {Seed: 1, ShortTx: 50 * Percent}} {
 		t.Run(name, func(t *testing.T) {
 			pmdtest.Run(t, func(t *testing.T) (pmd.Port, pmd.Port) {
-				a, b := link(t, c, memlink.Config{Ring: 256, Bufs: 1024})
+				a, b := link(t, c, memlink.Config{Ring: 256, Bufs: 1024, TSO: 65000})
 				f, err := New(b, c)
 				if err != nil {
 					t.Fatal(err)

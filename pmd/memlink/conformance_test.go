@@ -46,10 +46,18 @@ func TestConformance(t *testing.T) {
 		pmdtest.Run(t, opener(Config{Ring: 64, Bufs: 1024, Queues: 4, Steer: steer(4),
 			RSSKey: make([]byte, 40), RSSTable: []uint16{0, 1, 2, 3}}), pmdtest.Options{})
 	})
+	t.Run("tso", func(t *testing.T) {
+		pmdtest.Run(t, opener(Config{Ring: 256, Bufs: 1024, TSO: 65000}), pmdtest.Options{TxRing: 256})
+	})
 	path := Path{Rate: 1e9, Delay: 3 * time.Millisecond, Jitter: time.Millisecond, KeepOrder: true}
 	t.Run("virtual", func(t *testing.T) {
 		v := &virtual{}
 		c := Config{Ring: 256, Bufs: 1024, Queues: 2, AtoB: path, BtoA: path, Now: v.read, Virtual: true}
+		pmdtest.Run(t, opener(c), pmdtest.Options{TxRing: 256, Idle: func() { v.add(4 * time.Millisecond) }})
+	})
+	t.Run("virtual tso", func(t *testing.T) {
+		v := &virtual{}
+		c := Config{Ring: 256, Bufs: 1024, AtoB: path, BtoA: path, Now: v.read, Virtual: true, TSO: 65000}
 		pmdtest.Run(t, opener(c), pmdtest.Options{TxRing: 256, Idle: func() { v.add(4 * time.Millisecond) }})
 	})
 	t.Run("real", func(t *testing.T) {

@@ -10,7 +10,7 @@ import (
 
 // sendCutting sends frames one by one.
 func (q *queue) sendCutting(tx []*pmd.Buf, now plugins.Time) (n int) {
-	for _, b := range tx {
+	for _, b := range tx[:min(len(tx), q.port.link.cfg.Ring)] {
 		switch {
 		case b.Large():
 			if !q.sendLarge(b, now) {

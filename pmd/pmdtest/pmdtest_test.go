@@ -35,6 +35,7 @@ var broken = map[string]struct {
 	"no echo":      {test: "Echo", wrap: poll(onlyOwn)},
 	"uncounted":    {test: "Exhaustion", wrap: poll(dropFull())},
 	"no remote":    {test: "RemoteFree", wrap: poll(hoard)},
+	"cuts short":   {test: "Large", link: memlink.Config{TSO: 65000}, wrap: poll(cutShort)},
 	"half counted": {test: "Stats", wrap: stats(func(s *pmd.Stats) { s.RxBytes /= 2 })},
 	"allocates":    {test: "Allocs", wrap: poll(allocate)},
 	"sleeps":       {test: "Wake", wrap: func(p pmd.Port) pmd.Port { return &deaf{p} }},
@@ -82,6 +83,16 @@ func TestBroken(t *testing.T) {
 		}
 		return b.wrap(p), b.wrap(q)
 	}, pmdtest.Options{TxRing: 64})
+}
+
+// cutShort cuts large frames into pieces that are too small.
+func cutShort(q pmd.Queue, tx, rx []*pmd.Buf) (int, int) {
+	for _, b := range tx {
+		if b.Large() {
+			b.SegSize--
+		}
+	}
+	return q.Poll(tx, rx)
 }
 
 func faulty(c fault.Config) func(pmd.Port) pmd.Port {

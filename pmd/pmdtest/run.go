@@ -39,6 +39,7 @@ func Run(t *testing.T, open func(t *testing.T) (a, b pmd.Port), o Options) {
 		{"Exhaustion", testExhaustion},
 		{"RemoteFree", testRemoteFree},
 		{"Stats", testStats},
+		{"Large", testLarge},
 		{"Allocs", testAllocs},
 		{"Wake", testWake},
 		{"Leak", testLeak},

@@ -26,6 +26,8 @@ type side struct {
 
 	// keep, if set, gets each test frame that arrives at queue q and owns it; otherwise it is checked and freed.
 	keep func(q int, b *pmd.Buf)
+	// other, if set, sees each foreign frame.
+	other func(b *pmd.Buf)
 }
 
 func newSide(p *pair, port pmd.Port) *side {
@@ -124,6 +126,9 @@ func (s *side) receive(q int, bs []*pmd.Buf) {
 		s.bytes += uint64(b.Len())
 		h, size, ok := parse(b.Bytes())
 		if !ok || h.run != s.p.run {
+			if s.other != nil {
+				s.other(b)
+			}
 			s.free(q, b)
 			continue
 		}

@@ -27,6 +27,9 @@ func testInfo(p *pair) {
 		if (i.Caps&pmd.TSO != 0) != (i.MaxTSO > 0) {
 			p.Errorf("%s: caps %b, MaxTSO %d: want both or neither", i.Name, i.Caps, i.MaxTSO)
 		}
+		if i.Caps&pmd.TSO != 0 && (i.Caps&pmd.TxCsum == 0 || i.MaxTSO < 2*i.MTU || i.MaxTSO > pmd.MaxLarge-pmd.MaxHeaders) {
+			p.Errorf("%s: TSO with caps %b, MaxTSO %d, MTU %d", i.Name, i.Caps, i.MaxTSO, i.MTU)
+		}
 		if i.Caps&pmd.RSSHash != 0 && (len(i.RSSKey) < 40 || len(i.RSSTable) == 0) {
 			p.Errorf("%s: RSSHash with a key of %d and a table of %d", i.Name, len(i.RSSKey), len(i.RSSTable))
 		}

@@ -49,7 +49,7 @@ func TestConformance(t *testing.T) {
 	}{{"off", false, Options{}}, {"on", true, Options{}}, {"full", true, Options{Slots: 4, Snap: 20}}} {
 		t.Run(tc.name, func(t *testing.T) {
 			pmdtest.Run(t, func(t *testing.T) (pmd.Port, pmd.Port) {
-				a, b, clock := link(t, memlink.Config{Ring: 256, Bufs: 1024})
+				a, b, clock := link(t, memlink.Config{Ring: 256, Bufs: 1024, TSO: 65000})
 				b2 := New(b, clock.now)
 				if tc.arm {
 					for _, p := range []*Port{a, b2} {
@@ -168,6 +168,59 @@ func TestOnlyWhatWasTaken(t *testing.T) {
 	closeBoth(t, a, b)
 	if !c2.Stopped() {
 		t.Error("Close does not stop the capture")
+	}
+}
+
+// TestLarge wants a capture to show a large frame as it is on the wire, and nothing of one that the port refuses.
+func TestLarge(t *testing.T) {
+	a, b, _ := link(t, memlink.Config{Ring: 8, TSO: 65000})
+	defer closeBoth(t, a, b)
+	c, err := a.Start(Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const head, mss = 54, 1000
+	q := a.Queue(0)
+	build := func() *pmd.Buf {
+		l, _ := q.Pool().Chain(3)
+		l.SetLen(head)
+		h := l.Bytes()
+		clear(h)
+		copy(h[12:], []byte{8, 0, 0x45, 0, (40 + 5*mss) >> 8, (40 + 5*mss) & 0xff, 0, 0, 0, 0, 64, 6})
+		h[46] = 5 << 4
+		for m := l.More; m != nil; m = m.More {
+			m.SetLen(5 * mss / 2 / 2)
+			clear(m.Bytes())
+		}
+		n := l.More.More
+		n.SetLen(n.Cap())
+		clear(n.Bytes())
+		l.More.SetLen(5*mss - n.Len() - 1000)
+		l.SetLen(head + 1000)
+		clear(l.Bytes()[head:])
+		l.SegSize, l.L2Len, l.L3Len, l.L4Len, l.Flags = mss, 14, 20, 20, pmd.TxIPCsum|pmd.TxTCPCsum
+		return l
+	}
+	tx := []*pmd.Buf{build(), build()} // the ring has room for one
+	if n, _ := q.Poll(tx, nil); n != 1 {
+		t.Fatalf("%d taken", n)
+	}
+	c.Stop()
+	q.Pool().Put(tx[1])
+	var shown [][]byte
+	if _, err := c.Each(func(f Frame) error { shown = append(shown, bytes.Clone(f.Data)); return nil }); err != nil {
+		t.Fatal(err)
+	}
+	var rx [16]*pmd.Buf
+	_, n := b.Queue(0).Poll(nil, rx[:])
+	if n != 5 || len(shown) != n {
+		t.Fatalf("%d frames arrived, %d are in the capture, want 5", n, len(shown))
+	}
+	for i, f := range rx[:n] {
+		if !bytes.Equal(f.Bytes(), shown[i]) {
+			t.Errorf("frame %d: captured % x, arrived % x", i, shown[i][:head], f.Bytes()[:head])
+		}
+		f.Free()
 	}
 }
 

@@ -41,7 +41,8 @@ func split(t testing.TB, p pmd.Port, ids ...uint16) []*Port {
 // offered.
 func TestConformance(t *testing.T) {
 	for _, id := range []uint16{Untagged, 1, MaxID} {
-		for name, c := range map[string]memlink.Config{"one queue": {Ring: 256, Bufs: 1024}, "two queues": {Queues: 2, Ring: 256, Bufs: 1024}} {
+		for name, c := range map[string]memlink.Config{"one queue": {Ring: 256, Bufs: 1024}, "two queues": {Queues: 2, Ring: 256, Bufs: 1024},
+			"tso": {Ring: 256, Bufs: 1024, TSO: 65000}} {
 			t.Run(fmt.Sprint(id, " ", name), func(t *testing.T) {
 				pmdtest.Run(t, func(t *testing.T) (pmd.Port, pmd.Port) {
 					a, b := link(t, c, id)
