@@ -44,7 +44,7 @@ func (q *queue) finish(b *pmd.Buf) bool {
 	if b.Flags&(pmd.TxIPCsum|pmd.TxTCPCsum) == 0 {
 		return true
 	}
-	if !vnet.Complete(b) {
+	if !vnet.Complete(b.Bytes(), b) {
 		return false
 	}
 	b.Flags &^= pmd.TxIPCsum | pmd.TxTCPCsum

@@ -34,7 +34,7 @@ func New(p pmd.Port, now func() plugins.Time) *Port {
 	t := &Port{Port: p, now: now}
 	for i := range p.NumQueues() {
 		q := &queue{Queue: p.Queue(i), port: t}
-		if i := p.Info(); i.Caps&pmd.TSO != 0 {
+		if i := p.Info(); i.Caps&pmd.TxCsum != 0 {
 			q.piece = make([]byte, i.MTU+maxLink)
 		}
 		t.queues = append(t.queues, q)
@@ -83,7 +83,7 @@ type queue struct {
 	armed atomic.Pointer[ring]
 
 	cutter vnet.Cutter
-	piece  []byte // of a large frame; nil without TSO
+	piece  []byte // as it will be on the wire; nil if the port completes no checksums
 }
 
 // parker is a queue whose queue below is a pmd.Parker.
@@ -156,10 +156,15 @@ func (q *queue) sendPart(r *ring, tx, rx []*pmd.Buf, now plugins.Time) (ntx, nrx
 	return ntx, nrx
 }
 
-// stageSent copies a frame as it will be on the wire: a large one in pieces.
+// stageSent copies a frame as it will be on the wire: with its checksums, and a large one in pieces.
 func (q *queue) stageSent(r *ring, b *pmd.Buf, now plugins.Time) (staged, dropped uint64) {
 	if !b.Large() || b.HeaderLen()+int(b.SegSize) > len(q.piece) || q.cutter.Start(b) != nil {
-		if !r.stage(b.Bytes(), pcap.Out, now) {
+		f := b.Bytes()
+		if b.Flags&(pmd.TxIPCsum|pmd.TxTCPCsum) != 0 && !b.Large() && len(f) <= len(q.piece) {
+			f = q.piece[:copy(q.piece, f)]
+			vnet.Complete(f, b)
+		}
+		if !r.stage(f, pcap.Out, now) {
 			return 0, 1
 		}
 		return 1, 0

@@ -16,18 +16,23 @@ func TestZeroAllocs(t *testing.T) {
 		name string
 		path memlink.Path // a to b
 		back memlink.Path
+		tso  int
 	}{
-		{"clean", memlink.Path{}, memlink.Path{}},
-		{"bottleneck", memlink.Path{Rate: 1e9, Delay: 2 * ms, QueueBytes: 250e3}, memlink.Path{Delay: 2 * ms}},
-		{"loss", memlink.Path{Rate: 1e9, Delay: 2 * ms, QueueBytes: 250e3, Loss: memlink.Loss{Random: memlink.Percent / 10}}, memlink.Path{Delay: 2 * ms}},
+		{"clean", memlink.Path{}, memlink.Path{}, 0},
+		{"large frames", memlink.Path{}, memlink.Path{}, 65000},
+		{"bottleneck", memlink.Path{Rate: 1e9, Delay: 2 * ms, QueueBytes: 250e3}, memlink.Path{Delay: 2 * ms}, 0},
+		{"loss", memlink.Path{Rate: 1e9, Delay: 2 * ms, QueueBytes: 250e3, Loss: memlink.Loss{Random: memlink.Percent / 10}}, memlink.Path{Delay: 2 * ms}, 0},
 	} {
 		for _, mods := range [][3]string{{"btree", "edt", "bbr"}, {"btree", "edt", "bbr3"}, {"btree", "edt", "cdg"}, {"btree", "none", "cubic"}, {"list", "edt", "reno"}} {
+			if c.tso != 0 && mods[2] != "bbr" && mods[2] != "cubic" {
+				continue
+			}
 			t.Run(c.name+"/"+mods[0]+"-"+mods[1]+"-"+mods[2], func(t *testing.T) {
 				var sc stack.Config
 				for k := range plugins.NumKinds {
 					sc.Modules[k].Name = mods[k]
 				}
-				w, err := NewWorld(WorldConfig{Link: memlink.Config{AtoB: c.path, BtoA: c.back}, A: sc, B: sc, Seed: 3})
+				w, err := NewWorld(WorldConfig{Link: memlink.Config{AtoB: c.path, BtoA: c.back, TSO: c.tso}, A: sc, B: sc, Seed: 3})
 				if err != nil {
 					t.Fatal(err)
 				}

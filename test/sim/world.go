@@ -111,11 +111,16 @@ func (w *World) Idle(d time.Duration) {
 
 // Connect opens a connection from A to a port of B and returns both ends, established.
 func (w *World) Connect(port uint16) (a, b *tcp.Conn, err error) {
-	l, err := w.B.Listen(netip.AddrPortFrom(AddrB.Addr(), port), 16)
+	return w.connect(netip.AddrPortFrom(AddrB.Addr(), port))
+}
+
+// connect is Connect to an address of B.
+func (w *World) connect(to netip.AddrPort) (a, b *tcp.Conn, err error) {
+	l, err := w.B.Listen(to, 16)
 	if err != nil {
 		return nil, nil, err
 	}
-	if a, err = w.A.Connect(netip.AddrPort{}, netip.AddrPortFrom(AddrB.Addr(), port)); err != nil {
+	if a, err = w.A.Connect(netip.AddrPort{}, to); err != nil {
 		return nil, nil, err
 	}
 	err = w.Run(time.Minute, func() bool {

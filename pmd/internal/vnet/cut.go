@@ -102,9 +102,9 @@ func (c *Cutter) Next(f []byte) {
 	e.PutUint16(t[tcpCsumOffset:], ^add(add(sum(t), c.sum), uint16(len(t))))
 }
 
-// Complete computes the checksums that b, which is not large, leaves to the port. It reports false if the lengths in b do not fit the frame.
-func Complete(b *pmd.Buf) bool {
-	f := b.Bytes()
+// Complete computes the checksums that b, which is not large, leaves to the port, in f, which is its frame or a copy. It reports false if
+// the lengths in b do not fit the frame.
+func Complete(f []byte, b *pmd.Buf) bool {
 	l3, l4 := int(b.L2Len), int(b.L2Len)+int(b.L3Len)
 	if b.Flags&pmd.TxIPCsum != 0 {
 		if b.L3Len < 20 || l4 > len(f) {

@@ -120,13 +120,13 @@ func TestComplete(t *testing.T) {
 			b.Flags |= pmd.TxIPCsum
 			b.Bytes()[24], b.Bytes()[25] = 1, 2
 		}
-		if !Complete(b) || !bytes.Equal(b.Bytes(), good) {
+		if !Complete(b.Bytes(), b) || !bytes.Equal(b.Bytes(), good) {
 			t.Errorf("IPv6 %v: got\n% x, want\n% x", v6, b.Bytes()[:60], good[:60])
 		}
 		for _, l := range []struct{ l2, l3 uint8 }{{14, 0}, {14, 200}, {0, 0}} {
 			b.SetLen(200)
 			b.L2Len, b.L3Len = l.l2, l.l3
-			if Complete(b) {
+			if Complete(b.Bytes(), b) {
 				t.Errorf("lengths %d and %d were accepted", l.l2, l.l3)
 			}
 		}
