@@ -26,8 +26,10 @@ type Dialer struct {
 	FastOpen bool
 	// Control, if set, is called before a connection is opened and may change what it begins with.
 	Control func(network, address string, o *Options) error
-	// Resolver looks up host names, whose addresses are tried in turn; without it there are addresses only.
-	Resolver Resolver
+	// Resolver looks up host names; without it there are addresses only. A name's addresses of one family are tried in turn, those of the other
+	// family beside them after FallbackDelay: 0 means 300 ms, less than 0 that all are tried in turn.
+	Resolver      Resolver
+	FallbackDelay time.Duration
 }
 
 // Dial is DialContext without a context.
@@ -46,22 +48,13 @@ func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.
 	if err != nil {
 		return nil, &net.OpError{Op: "dial", Net: network, Err: err}
 	}
-	var first error // of the first address, which is the most relevant one
-	for i, ap := range aps {
-		part, cancel := share(ctx, len(aps)-i)
-		c, err := d.dial(part, network, ap)
-		cancel()
-		if err == nil {
-			return c, nil
+	return happily(ctx, aps, d.FallbackDelay, func(ctx context.Context, ap netip.AddrPort) (net.Conn, error) {
+		c, err := d.dial(ctx, network, ap)
+		if err != nil {
+			return nil, err // no Conn at all
 		}
-		if first == nil {
-			first = err
-		}
-		if ctx.Err() != nil {
-			break
-		}
-	}
-	return nil, first
+		return c, nil
+	})
 }
 
 // DialAddr connects to an address that is parsed already. When ctx ends first, the attempt is given up.

@@ -45,22 +45,11 @@ func (h *Host) DialContext(ctx context.Context, network, address string) (net.Co
 	if err != nil {
 		return nil, &net.OpError{Op: "dial", Net: network, Err: err}
 	}
-	var first error
-	for i, ap := range aps {
-		part, cancel := share(ctx, len(aps)-i)
-		c, err := h.dial(part, network, ap)
-		cancel()
-		if err == nil {
-			return c, nil
-		}
-		if first == nil {
-			first = err
-		}
-		if ctx.Err() != nil {
-			break
-		}
+	delay := d.FallbackDelay
+	if isUDP(network) {
+		delay = -1 // nothing tells whether datagrams arrive
 	}
-	return nil, first
+	return happily(ctx, aps, delay, func(ctx context.Context, ap netip.AddrPort) (net.Conn, error) { return h.dial(ctx, network, ap) })
 }
 
 func (h *Host) dial(ctx context.Context, network string, ap netip.AddrPort) (net.Conn, error) {
