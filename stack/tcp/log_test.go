@@ -274,9 +274,9 @@ func TestLostQueueModel(t *testing.T) {
 			},
 			"": func(t *rapid.T) {
 				n := 0
-				for i, r := range q.r {
-					if !seq.Before(r.Start, r.End) || i > 0 && !seq.Before(q.r[i-1].End, r.Start) {
-						t.Fatalf("not in order or not joined: %v", q.r)
+				for i, r := range q.all[q.head:] {
+					if !seq.Before(r.Start, r.End) || i > 0 && !seq.Before(q.all[q.head:][i-1].End, r.Start) {
+						t.Fatalf("not in order or not joined: %v", q.all[q.head:])
 					}
 					for s := r.Start; s != r.End; s++ {
 						n++
@@ -324,7 +324,7 @@ func TestOutPool(t *testing.T) {
 	if used := p.rings.budget.Used(); used != 0 {
 		t.Errorf("%d bytes charged at the end", used)
 	}
-	if nothing.log.n != 0 || nothing.log.ring != nil || nothing.lost.r != nil || nothing.prr != (prr{}) {
+	if nothing.log.n != 0 || nothing.log.ring != nil || nothing.lost.all != nil || nothing.prr != (prr{}) {
 		t.Fatalf("nothing was written to: %+v", nothing)
 	}
 }

@@ -418,7 +418,7 @@ func (e *Engine) resendNext(c *Conn, most uint32) (sent uint32, ok bool, r sendR
 	if c.out.lost.empty() {
 		return 0, true, sendDone
 	}
-	log, lost := &c.out.log, c.out.lost.r[0]
+	log, lost := &c.out.log, c.out.lost.first()
 	for p := log.seek(lost.Start); ; p = log.next(p) {
 		s := log.get(p)
 		if s == nil || seq.AfterEq(s.seq, lost.End) {

@@ -1,11 +1,8 @@
 package tcp
 
 import (
-	"sort"
-
 	"github.com/fastpath-tcp/fastpath/plugins/rtx"
 	"github.com/fastpath-tcp/fastpath/stack/mem"
-	"github.com/fastpath-tcp/fastpath/stack/seq"
 	"github.com/fastpath-tcp/fastpath/stack/stream"
 )
 
@@ -25,7 +22,7 @@ type outstanding struct {
 func (o *outstanding) notLost() {
 	o.log.unmark(rtx.MarkLost)
 	o.log.lost = 0
-	o.lost.r = o.lost.r[:0]
+	o.lost.clear()
 }
 
 // nothing is the outstanding of an idle connection. It is never written.
@@ -59,10 +56,10 @@ func (p *outPool) idle(c *Conn) {
 	}
 	c.out = &nothing
 	o.log.clear()
-	o.lost.r = o.lost.r[:0]
+	o.lost.clear()
 	o.heard.Reset()
 	o.prr, o.dups, o.told = prr{}, 0, 0
-	if len(o.log.ring) > minRing || cap(o.lost.r) > 64 {
+	if len(o.log.ring) > minRing || o.lost.large() {
 		p.rings.put(o.log.ring)
 		*o = outstanding{}
 	}
@@ -149,51 +146,4 @@ func class(n int) (k int) {
 		k++
 	}
 	return k
-}
-
-// lostQueue holds ranges that hold lost segments, in order of sequence. The marks in the log are the truth; a range here may
-// hold segments that were SACKed or sent again since.
-type lostQueue struct{ r []seq.Range }
-
-func (q *lostQueue) empty() bool { return len(q.r) == 0 }
-
-// add inserts r, joined with what it touches.
-func (q *lostQueue) add(r seq.Range) {
-	n := len(q.r)
-	if n > 0 && seq.AfterEq(r.Start, q.r[n-1].Start) { // the usual case: at the end
-		if last := &q.r[n-1]; seq.BeforeEq(r.Start, last.End) {
-			last.End = seq.Max(last.End, r.End)
-			return
-		}
-		q.r = append(q.r, r)
-		return
-	}
-	i := sort.Search(n, func(i int) bool { return seq.AfterEq(q.r[i].End, r.Start) })
-	j := i
-	for j < n && seq.BeforeEq(q.r[j].Start, r.End) {
-		r.Start, r.End = seq.Min(r.Start, q.r[j].Start), seq.Max(r.End, q.r[j].End)
-		j++
-	}
-	if i == j {
-		q.r = append(q.r, seq.Range{})
-		copy(q.r[i+1:], q.r[i:])
-		q.r[i] = r
-		return
-	}
-	q.r[i] = r
-	q.r = append(q.r[:i+1], q.r[j:]...)
-}
-
-// trim drops everything before s.
-func (q *lostQueue) trim(s uint32) {
-	i := 0
-	for i < len(q.r) && seq.BeforeEq(q.r[i].End, s) {
-		i++
-	}
-	if i > 0 {
-		q.r = q.r[:copy(q.r, q.r[i:])]
-	}
-	if len(q.r) > 0 && seq.Before(q.r[0].Start, s) {
-		q.r[0].Start = s
-	}
 }
