@@ -37,6 +37,7 @@ type rangeSet struct {
 	refused uint64
 	limit   int
 	nRecent int
+	nFresh  int             // of recent, the first ones: Recent has not reported them since they changed
 	recent  [recents]uint64 // starts of the ranges that changed last, newest first
 }
 
@@ -103,11 +104,11 @@ func (s *rangeSet) first() Range {
 }
 
 // Add adds [start, end), joins it with what it touches or overlaps, and makes the result the most recent range. It returns
-// how many bytes are new and the range that now holds them. If the set is full, and the range touches no other, nothing
-// changes and merged is the zero Range.
-func (r *Ranges) Add(start, end uint64) (newly uint64, merged Range) {
+// how many bytes are new, the lowest part that was in a range already, and the range that now holds all. If the set is full, and the
+// range touches no other, nothing changes and merged is the zero Range.
+func (r *Ranges) Add(start, end uint64) (newly uint64, dup, merged Range) {
 	if start >= end {
-		return 0, Range{}
+		return 0, Range{}, Range{}
 	}
 	s := r.set()
 	m := Range{start, end}
@@ -120,7 +121,10 @@ func (r *Ranges) Add(start, end uint64) (newly uint64, merged Range) {
 		}
 		if t.Start <= m.Start && t.End >= m.End && count == 0 { // nothing new
 			s.touch(t.Start, t)
-			return 0, t
+			return 0, m, t
+		}
+		if both := (Range{max(start, t.Start), min(end, t.End)}); both.Start < both.End && (dup.Len() == 0 || both.Start < dup.Start) {
+			dup = both
 		}
 		s.remove(t)
 		old += t.Len()
@@ -129,13 +133,13 @@ func (r *Ranges) Add(start, end uint64) (newly uint64, merged Range) {
 	}
 	if count == 0 && s.len() >= s.limit {
 		s.refused++
-		return 0, Range{}
+		return 0, Range{}, Range{}
 	}
 	s.insert(m)
 	newly = m.Len() - old
 	s.bytes += newly
 	s.touch(m.Start, m)
-	return newly, m
+	return newly, dup, m
 }
 
 // Next returns the lowest range that ends above off; the zero Range if there is none.
@@ -255,14 +259,17 @@ func (s *rangeSet) insert(m Range) {
 func (s *rangeSet) touch(start uint64, m Range) {
 	var keep [recents]uint64
 	keep[0] = start
-	n := 1
-	for _, v := range s.recent[:s.nRecent] {
+	n, fresh := 1, 1
+	for i, v := range s.recent[:s.nRecent] {
 		if (v < m.Start || v >= m.End) && n < recents {
 			keep[n] = v
 			n++
+			if i < s.nFresh {
+				fresh++
+			}
 		}
 	}
-	s.recent, s.nRecent = keep, n
+	s.recent, s.nRecent, s.nFresh = keep, n, fresh
 }
 
 // Trim removes what lies below off.
@@ -288,24 +295,38 @@ func (r *Ranges) Trim(off uint64) {
 			break
 		}
 	}
-	n := 0
-	for _, v := range s.recent[:s.nRecent] {
+	n, fresh := 0, 0
+	for i, v := range s.recent[:s.nRecent] {
 		if v >= off {
 			s.recent[n] = v
 			n++
+			if i < s.nFresh {
+				fresh++
+			}
 		}
 	}
-	s.nRecent = n
+	s.nRecent, s.nFresh = n, fresh
+}
+
+// Fresh is the number of ranges, up to 8, that Recent has not reported since they changed.
+func (r *Ranges) Fresh() int {
+	if r.s == nil {
+		return 0
+	}
+	return r.s.nFresh
 }
 
 // Recent fills dst with ranges, the one that changed last first, and returns how many: the order in which an ACK reports
-// SACK blocks (RFC 2018, 4). base is the sequence number of offset 0.
-func (r *Ranges) Recent(dst []seq.Range, base uint32) (n int) {
+// SACK blocks (RFC 2018, 4). If more than most of them have not been reported since they changed, those wait that changed last, for
+// another call (see Fresh). base is the sequence number of offset 0.
+func (r *Ranges) Recent(dst []seq.Range, most int, base uint32) (n int) {
 	s := r.s
 	if s == nil {
 		return 0
 	}
-	for _, start := range s.recent[:s.nRecent] {
+	wait := max(s.nFresh-most, 0)
+	s.nFresh = wait
+	for _, start := range s.recent[wait:s.nRecent] {
 		if n == len(dst) {
 			return n
 		}
@@ -314,7 +335,7 @@ func (r *Ranges) Recent(dst []seq.Range, base uint32) (n int) {
 			n++
 		}
 	}
-	if n < len(dst) && n < s.len() {
+	if n < len(dst) && n < s.len()-wait {
 		n = s.others(dst, n, base)
 	}
 	return n
@@ -360,7 +381,7 @@ func (r *Ranges) Clear() {
 		if s.tree != nil {
 			s.tree.Clear(true)
 		}
-		s.bytes, s.nRecent = 0, 0
+		s.bytes, s.nRecent, s.nFresh = 0, 0, 0
 	}
 }
 

@@ -87,7 +87,7 @@ func checkRanges(t testing.TB, r *Ranges, m *bitmap) {
 	// RFC 2018, 4: most recent first, each once, as many as fit.
 	const base = 0xffffff00 // so that sequence numbers wrap
 	var blocks [4]seq.Range
-	n := r.Recent(blocks[:], base)
+	n := r.Recent(blocks[:], recents, base)
 	if n != min(4, len(want)) {
 		t.Fatalf("Recent gave %d blocks of %d ranges", n, len(want))
 	}
@@ -108,6 +108,70 @@ func checkRanges(t testing.TB, r *Ranges, m *bitmap) {
 	}
 }
 
+// lowest is the first run of what is in [start, end).
+func (m *bitmap) lowest(start, end uint64) (r Range) {
+	for start < end && !m.in[start] {
+		start++
+	}
+	for r = (Range{start, start}); r.End < end && m.in[r.End]; r.End++ {
+	}
+	if r.Len() == 0 {
+		return Range{}
+	}
+	return r
+}
+
+// TestFresh: ranges that changed are reported once each as such, the first ones first, and the others after them.
+func TestFresh(t *testing.T) {
+	var r Ranges
+	want := func(most int, starts ...uint64) {
+		t.Helper()
+		var blocks [3]seq.Range
+		n := r.Recent(blocks[:], most, 0)
+		var got []uint64
+		for _, b := range blocks[:n] {
+			got = append(got, uint64(b.Start))
+		}
+		if !slices.Equal(got, starts) {
+			t.Errorf("blocks at %v, want %v", got, starts)
+		}
+	}
+	fresh := func(n int) {
+		t.Helper()
+		if r.Fresh() != n {
+			t.Errorf("%d ranges to be reported, want %d", r.Fresh(), n)
+		}
+	}
+	fresh(0)
+	for i := range uint64(4) {
+		r.Add(10*i, 10*i+5)
+		r.Add(10*i+5, 10*i+6) // no other range
+	}
+	fresh(4)
+	want(3, 20, 10, 0)
+	fresh(1)
+	want(3, 30, 20, 10)
+	fresh(0)
+	r.Add(0, 8)
+	r.Add(10, 18)
+	fresh(2)
+	want(1, 0, 30, 20)
+	fresh(1)
+	r.Add(8, 10) // joins both
+	fresh(1)
+	r.Add(40, 41)
+	r.Trim(30)
+	fresh(1)
+	want(3, 40, 30)
+	r.Add(50, 51)
+	r.Clear()
+	fresh(0)
+	for i := range uint64(20) {
+		r.Add(10*i, 10*i+5)
+	}
+	fresh(recents)
+}
+
 func testRanges(t testing.TB, draw func(n int) int, steps, span int) {
 	var r Ranges
 	m := &bitmap{in: make([]bool, span+50)}
@@ -124,7 +188,11 @@ func testRanges(t testing.TB, draw func(n int) int, steps, span int) {
 		default:
 			start := uint64(draw(span))
 			end := start + uint64(draw(6))
-			newly, merged := r.Add(start, end)
+			wantDup := m.lowest(start, end)
+			newly, dup, merged := r.Add(start, end)
+			if dup != wantDup {
+				t.Fatalf("Add(%d, %d): %v was there, want %v", start, end, dup, wantDup)
+			}
 			if want := m.add(start, end); newly != want {
 				t.Fatalf("Add(%d, %d) = %d new, want %d", start, end, newly, want)
 			}
@@ -171,14 +239,14 @@ func TestRangesLimit(t *testing.T) {
 		for i := range uint64(limit) {
 			r.Add(10*i, 10*i+5)
 		}
-		if n, m := r.Add(10_000, 10_001); n != 0 || m != (Range{}) || r.Refused() != 1 || r.Len() != limit {
+		if n, _, m := r.Add(10_000, 10_001); n != 0 || m != (Range{}) || r.Refused() != 1 || r.Len() != limit {
 			t.Fatalf("Add to a full set: %d, %v", n, m)
 		}
-		if n, m := r.Add(5, 10); n != 5 || m != (Range{0, 15}) || r.Len() != limit-1 {
+		if n, _, m := r.Add(5, 10); n != 5 || m != (Range{0, 15}) || r.Len() != limit-1 {
 			t.Fatalf("joining two ranges of a full set: %d, %v", n, m)
 		}
 		r.Clear()
-		if r.Len() != 0 || r.Bytes() != 0 || r.Recent(make([]seq.Range, 4), 0) != 0 {
+		if r.Len() != 0 || r.Bytes() != 0 || r.Recent(make([]seq.Range, 4), 4, 0) != 0 {
 			t.Fatal("Clear left something")
 		}
 	}
@@ -191,7 +259,7 @@ func TestRangesAllocs(t *testing.T) {
 		run := func() {
 			for i := range n {
 				r.Add(i*20, i*20+10)
-				r.Recent(blocks[:], 0)
+				r.Recent(blocks[:], 4, 0)
 			}
 			for i := range n {
 				r.Trim(i * 20)

@@ -163,6 +163,9 @@ func (e *Engine) emit(c *Conn, sq uint32, flags uint16, off uint64, n uint32) bo
 	e.finish(c, t, b, f, h, opts, own, tos, off, n)
 	e.env.Fifo.Push(b)
 	e.sentSegment(c, acks, n)
+	if len(sack) > 0 && c.ooo.Fresh() > 0 { // more has changed than one acknowledgement reports
+		c.ackNow = true
+	}
 	return true
 }
 
@@ -249,6 +252,19 @@ func (c *Conn) hasSACK() bool {
 // finEarly reports whether the peer's FIN has come, and something before it has not.
 func (c *Conn) finEarly() bool { return c.finSeen && !c.finRcvd }
 
+// sackRoom is how many changed ranges an acknowledgement reports for sure: as many blocks as fit beside the timestamps (RFC 2018, 3), and
+// one less where an AccECN option may take the last one's place.
+func (c *Conn) sackRoom() (n int) {
+	n = 4
+	if c.tsOK {
+		n = 3
+	}
+	if c.x != nil && c.x.ecn != nil && c.x.ecn.options {
+		n--
+	}
+	return n
+}
+
 // sackOptions appends the SACK option: a D-SACK first (RFC 2883, 4), then the most recent ranges (RFC 2018, 4).
 func (e *Engine) sackOptions(c *Conn, opts []byte) []byte {
 	var blocks [4]seq.Range
@@ -263,7 +279,7 @@ func (e *Engine) sackOptions(c *Conn, opts []byte) []byte {
 		e.Stats.DSACKsSent++
 	}
 	first := n
-	n += c.ooo.Recent(blocks[n:room], c.rcvNxt-uint32(c.rcvOff))
+	n += c.ooo.Recent(blocks[n:room], c.sackRoom()-n, c.rcvNxt-uint32(c.rcvOff))
 	if c.finEarly() { // the FIN's number is part of the sequence: a probe that repeats it is answered by a block
 		joined := false
 		for i := first; i < n && !joined; i++ {

@@ -50,10 +50,10 @@ func (e *Engine) send(c *Conn) sendResult {
 			}
 		}
 	}
-	if c.ackNow && r != sendFull && !e.emit(c, c.sndNxt, wire.ACK, 0, 0) {
-		return sendFull
-	} else if c.ackNow {
-		c.ackNow = false
+	for c.ackNow && r != sendFull {
+		if !e.emit(c, c.sndNxt, wire.ACK, 0, 0) {
+			return sendFull
+		}
 	}
 	return r
 }

@@ -40,7 +40,7 @@ func (e *Engine) text(c *Conn, t *wire.TCP) {
 			e.duplicate(c, s, s+uint32(len(data)))
 			return
 		}
-		c.dsackLo, c.dsackHi = s, s+min(cut, uint32(len(data)))
+		c.repeated(s, s+min(cut, uint32(len(data))))
 		data, s = data[min(cut, uint32(len(data))):], c.rcvNxt
 		c.ackNow = true
 	}
@@ -80,7 +80,7 @@ func (e *Engine) inOrder(c *Conn, data []byte, push bool) {
 	if c.ooo.Len() > 0 {
 		c.ackNow = true                             // a segment that fills a gap is acknowledged at once (RFC 5681, 4.2)
 		if r := c.ooo.First(); r.Start < c.rcvOff { // its end had come before (RFC 2883, 4.2)
-			c.dsackLo, c.dsackHi = c.rcvSeq(r.Start), c.rcvSeq(min(r.End, c.rcvOff))
+			c.repeated(c.rcvSeq(r.Start), c.rcvSeq(min(r.End, c.rcvOff)))
 		}
 		c.ooo.Trim(c.rcvOff)
 		if r := c.ooo.First(); r.Len() > 0 && r.Start <= c.rcvOff {
@@ -129,9 +129,32 @@ func (e *Engine) outOfOrder(c *Conn, off uint64, data []byte) {
 		e.Stats.RcvMemDrops++
 		return
 	}
-	if newly, _ := c.ooo.Add(off, end); newly == 0 {
-		c.dsackLo, c.dsackHi = c.rcvSeq(off), c.rcvSeq(end) // RFC 2883, 4.2
+	if c.dsackLo != c.dsackHi && c.sackOK {
+		e.ackInBurst(c) // the range that a duplicate lies in must be the second block (RFC 2883, 4)
+		c.ackNow = true
 	}
+	room := c.sackRoom()
+	_, dup, _ := c.ooo.Add(off, end)
+	if dup.Len() > 0 {
+		room--
+	}
+	// The segment's range is the first block of an acknowledgement (RFC 2018, 4), and a burst is acknowledged once: before ranges that
+	// have changed in it are more than that reports, those are acknowledged that changed first.
+	if c.ooo.Fresh() > room && c.sackOK {
+		e.ackInBurst(c)
+	}
+	if dup.Len() > 0 {
+		c.repeated(c.rcvSeq(dup.Start), c.rcvSeq(dup.End)) // RFC 2883, 4.2
+	}
+}
+
+// repeated notes that [lo, hi) came twice, to be reported once (RFC 2883, 4). Of a burst only the last is reported, with what came twice just
+// before it and ends there: copies of old segments, which anybody can send, are not worth an acknowledgement each.
+func (c *Conn) repeated(lo, hi uint32) {
+	if c.dsackLo != c.dsackHi && c.dsackHi == lo {
+		lo = c.dsackLo
+	}
+	c.dsackLo, c.dsackHi = lo, hi
 }
 
 // mayKeep reports whether a piece that came early may be kept: there are not too many, each of which may need a chunk of its own, and
@@ -152,7 +175,7 @@ func (c *Conn) maxPieces() int {
 func (e *Engine) duplicate(c *Conn, lo, hi uint32) {
 	e.Stats.DupSegs++
 	if lo != hi {
-		c.dsackLo, c.dsackHi = lo, hi
+		c.repeated(lo, hi)
 	}
 	c.ackNow = true
 	c.quickAcks = max(c.quickAcks, 2) // our acknowledgement was lost, or the delay is too long

@@ -112,6 +112,72 @@ func TestSACKBlocksWithTimestamps(t *testing.T) {
 	f.Expect(". 1:1(0) ack 1 <ts * *,sack 801:901 601:701 401:501>")
 }
 
+// A burst is acknowledged once, but each range that changed in it is reported: by acknowledgements before it ends, if they are more than
+// one reports (RFC 2018, 4; RFC 5681, 4.2).
+func TestSACKBurst(t *testing.T) {
+	_, f := established(t, tcp.Config{}, "mss 1460,sackOK", 10000)
+	f.SendBatch("P. 201:301(100) ack 1", "P. 401:501(100) ack 1", "P. 601:701(100) ack 1", "P. 801:901(100) ack 1")
+	f.Expect(". 1:1(0) ack 1 <sack 801:901 601:701 401:501 201:301>")
+	f.SendBatch("P. 1001:1101(100) ack 1", "P. 301:351(50) ack 1", "P. 1201:1301(100) ack 1", "P. 501:601(100) ack 1", "P. 1301:1401(100) ack 1",
+		"P. 1601:1701(100) ack 1", "P. 1801:1901(100) ack 1", "P. 1901:2001(100) ack 1")
+	f.Expect(". 1:1(0) ack 1 <sack 1201:1401 401:701 201:351 1001:1101>")
+	f.Expect(". 1:1(0) ack 1 <sack 1801:2001 1601:1701 1201:1401 401:701>")
+}
+
+// With duplicates the blocks are as many: a D-SACK and three, with timestamps two (RFC 2018, 3; RFC 2883, 4). The range in which the
+// duplicate lies follows it, whatever else has come in the same burst.
+func TestDSACKBlocks(t *testing.T) {
+	for _, ts := range []bool{false, true} {
+		p := newPeer(t, tcp.Config{})
+		l := p.Listen(1)
+		f := p.Flow(5000, 80)
+		f.TS = ts
+		opt, with := "", ""
+		if ts {
+			opt, with = ",ts * *", "ts * *,"
+		}
+		f.Send("S 0:0(0) win 10000 <mss 1460,sackOK" + opt + ">")
+		f.Expect("S. 0:0(0) ack 1")
+		f.Send(". 1:1(0) ack 1 win 10000")
+		f.Accept(l)
+		f.SendBatch("P. 201:301(100) ack 1", "P. 401:501(100) ack 1", "P. 601:701(100) ack 1")
+		f.Expect(". 1:1(0) ack 1 <" + with + "sack 601:701 401:501 201:301>")
+		last := []string{" 201:301>", " 601:701>"}
+		if ts {
+			last = []string{">", ">"}
+		}
+		f.Send("P. 401:501(100) ack 1")
+		f.Expect(". 1:1(0) ack 1 <" + with + "sack 401:501 401:501 601:701" + last[0])
+		f.SendBatch("P. 221:241(20) ack 1", "P. 801:901(100) ack 1")
+		f.Expect(". 1:1(0) ack 1 <" + with + "sack 221:241 201:301 401:501" + last[1])
+		f.Expect(". 1:1(0) ack 1 <" + with + "sack 801:901 201:301 401:501" + last[1])
+	}
+}
+
+// RFC 2883, 4.2.2 and 4.2.3: of a segment above a gap of which a part has come before, that part is reported, the lowest if there are two, and
+// the range that now holds the segment follows.
+func TestPartialDuplicate(t *testing.T) {
+	p, f := established(t, tcp.Config{}, "mss 1460,sackOK", 10000)
+	f.Send("P. 201:301(100) ack 1")
+	f.Expect(". 1:1(0) ack 1 <sack 201:301>")
+	f.Send("P. 251:351(100) ack 1") // its front
+	f.Expect(". 1:1(0) ack 1 <sack 251:301 201:351>")
+	f.Send("P. 151:251(100) ack 1") // its end
+	f.Expect(". 1:1(0) ack 1 <sack 201:251 151:351>")
+	f.Send("P. 501:551(50) ack 1")
+	f.Expect(". 1:1(0) ack 1 <sack 501:551 151:351>")
+	f.Send("P. 301:601(300) ack 1") // front and middle
+	f.Expect(". 1:1(0) ack 1 <sack 301:351 151:601>")
+	f.Send("P. 601:651(50) ack 1") // nothing twice
+	f.Expect(". 1:1(0) ack 1 <sack 151:651>")
+	if s := p.Stats().TCP; s.DSACKsSent != 3 {
+		t.Errorf("%d D-SACKs, want 3", s.DSACKsSent)
+	}
+	f.Send("P. 1:151(150) ack 1")
+	f.Expect(". 1:1(0) ack 651 <>")
+	f.WantRead(650)
+}
+
 // RFC 2883, 4: what came twice is reported once, as the first block.
 func TestDSACK(t *testing.T) {
 	p, f := established(t, tcp.Config{}, "mss 1460,sackOK", 10000)
