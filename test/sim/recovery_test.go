@@ -217,3 +217,15 @@ func TestRenege(t *testing.T) {
 	}
 	golden(t, "renege", r)
 }
+
+// TestBursts: however many ranges change in a burst, all are reported (RFC 2018, 4), so that nothing is sent again but what was lost.
+func TestBursts(t *testing.T) {
+	t.Parallel()
+	r := run(t, load(t, "bursts"), Options{})
+	f, acks := &r.Report.Flows[0], &r.Report.Links[1]
+	t.Logf("%d sent again for %d dropped of %d, %d acknowledgements", f.Retransmits, f.Dropped, f.Segments, acks.Frames)
+	if f.Dropped < 1000 || f.Retransmits > f.Dropped*6/5+3 || f.Timeouts != 0 || acks.Frames > f.Segments/2 {
+		t.Errorf("%d sent again for %d dropped of %d, %d timeouts, %d acknowledgements", f.Retransmits, f.Dropped, f.Segments, f.Timeouts, acks.Frames)
+	}
+	golden(t, "bursts", r)
+}
