@@ -85,6 +85,9 @@ func TestAccECNReceiver(t *testing.T) {
 		}
 		opt := fmt.Sprintf("accecn %d %d %d", bytes[wire.ECT0], bytes[wire.CE], bytes[wire.ECT1])
 		f.Expect(fmt.Sprintf("[noecn].%s 1:1(0) ack %d <%s>", aceFlags((5+ces)%8), at, opt))
+		if i := f.Info(); i.CEState != (cp == wire.CE) { // DCTCP.CE of RFC 8257, 3.2
+			t.Errorf("the last data was marked: %v", i.CEState)
+		}
 	}
 	for _, cp := range []int{wire.ECT0, wire.CE, wire.CE, wire.ECT0, wire.NotECT, wire.CE, wire.CE, wire.CE, wire.ECT1} {
 		send(cp, 100)

@@ -77,6 +77,7 @@ type ecnState struct {
 	asked   uint8 // what our SYN asked for, until the answer has come
 	ect     bool  // new data is sent as ECT(0)
 	seen    bool  // the peer has sent data as ECT
+	ce      bool  // the last data that came was marked: DCTCP.CE of RFC 8257, 3.2
 	plain   bool  // the last SYN that we sent asked for nothing
 	passive bool  // it came of a SYN to a listener
 	first   bool  // no segment without SYN has come yet
@@ -230,8 +231,9 @@ func (e *Engine) ecnInput(c *Conn, t *wire.TCP, o *wire.Options) {
 	if e.ipECN == wire.CE {
 		e.Stats.CEIn++
 	}
-	if n > 0 && e.ipECN != wire.NotECT {
-		x.seen = true
+	if n > 0 {
+		x.seen = x.seen || e.ipECN != wire.NotECT
+		x.ce = e.ipECN == wire.CE
 	}
 	var acked uint32
 	if seq.After(t.Ack, c.sndUna) && seq.BeforeEq(t.Ack, c.sndNxt) {

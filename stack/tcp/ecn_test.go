@@ -65,7 +65,13 @@ func TestECNReceiver(t *testing.T) {
 	}
 	send("[ect0]", "P.", ".")
 	send("[ce]", "P.", ".E")
+	if !f.Info().CEState { // DCTCP.CE of RFC 8257, 3.2
+		t.Error("no mark on the last data")
+	}
 	send("[ect0]", "P.", ".E")
+	if f.Info().CEState {
+		t.Error("a mark on the last data")
+	}
 	send("[noecn]", "P.", ".E")
 	f.Write(10) // data echoes as well
 	f.Expect(fmt.Sprintf("[ect0]P.E 11:21(10) ack %d", at))

@@ -29,6 +29,7 @@ type Info struct {
 	ECN, AccECN                    bool      // ECN is in use; as AccECN
 	FastOpen                       bool      // data in the SYN was taken (RFC 7413)
 	ECNSeen                        bool      // the peer has sent data as ECN-capable
+	CEState                        bool      // ECN: the last data that came was marked
 	ECNBytesIn, ECNBytesOut        [4]uint32 // AccECN: payload by IP-ECN field that came; that the peer reports, modulo 2^32
 	CEIn, CEOut                    uint32    // AccECN: segments with a congestion mark that came; that the peer reports
 	RTO, RTT, RTTVar, MinRTT       time.Duration
@@ -97,7 +98,7 @@ func (e *Engine) Info(c *Conn) Info {
 		i.PeerTimeout = u.remote
 	}
 	if x := c.ecn(); x != nil {
-		i.ECN, i.AccECN, i.ECNSeen, i.CEIn, i.CEOut = x.mode != ecnNone, x.mode == ecnAccurate, x.seen, x.rCE, x.sCE
+		i.ECN, i.AccECN, i.ECNSeen, i.CEState, i.CEIn, i.CEOut = x.mode != ecnNone, x.mode == ecnAccurate, x.seen, x.ce, x.rCE, x.sCE
 		for cp := range i.ECNBytesIn {
 			i.ECNBytesIn[cp], i.ECNBytesOut[cp] = x.rBytes[cp]-ecnBytesStart[cp], x.sBytes[cp]-ecnBytesStart[cp]
 		}

@@ -140,5 +140,21 @@ func congInfo(i *tcp.Info) (fs []control.Figure) {
 		name, value, _ := strings.Cut(f, ":")
 		fs = append(fs, control.Figure{Name: name, Value: value})
 	}
+	if i.Cong == "dctcp" {
+		return dctcpInfo(i, fs)
+	}
 	return fs
+}
+
+// dctcpInfo adds what the engine knows to DCTCP's own state, as ss does: whether the last data that came was marked; and that without ECN,
+// there is nothing to go by but losses.
+func dctcpInfo(i *tcp.Info, fs []control.Figure) []control.Figure {
+	if !i.ECN {
+		return []control.Figure{{Name: "fallback_mode"}}
+	}
+	state := "0"
+	if i.CEState {
+		state = "1"
+	}
+	return slices.Insert(fs, 0, control.Figure{Name: "ce_state", Value: state})
 }

@@ -20,7 +20,7 @@ func TestCongInfo(t *testing.T) {
 		"bbr3":  {"bw", "mrtt", "pacing_gain", "cwnd_gain", "mode"},
 		"cdg":   {"gmin", "gmax", "queue", "backoffs", "ineff", "shadow"},
 		"cubic": {"w_max", "k"},
-		"dctcp": {"alpha", "ab_ecn", "ab_tot"},
+		"dctcp": {"ce_state", "alpha", "ab_ecn", "ab_tot"},
 		"reno":  nil,
 	}
 	for _, name := range builtin.Names(plugins.Cong) {
@@ -34,7 +34,7 @@ func TestCongInfo(t *testing.T) {
 		if m.Poll(1, []cong.Sample{in}, out) != 1 {
 			t.Fatalf("%s does not answer", name)
 		}
-		figures := congInfo(&tcp.Info{Cong: name, CongAux: out[0].Aux, Cwnd: out[0].Cwnd, Ssthresh: out[0].Ssthresh})
+		figures := congInfo(&tcp.Info{Cong: name, CongAux: out[0].Aux, Cwnd: out[0].Cwnd, Ssthresh: out[0].Ssthresh, ECN: true, CEState: true})
 		var got []string
 		for _, f := range figures {
 			got = append(got, f.Name)
@@ -48,5 +48,11 @@ func TestCongInfo(t *testing.T) {
 		if name == "bbr3" && figures[1] != (control.Figure{Name: "mrtt", Value: "20"}) {
 			t.Errorf("%+v", figures)
 		}
+		if name == "dctcp" && figures[0].Value != "1" {
+			t.Errorf("%+v", figures)
+		}
+	}
+	if diff := cmp.Diff([]control.Figure{{Name: "fallback_mode"}}, congInfo(&tcp.Info{Cong: "dctcp"})); diff != "" {
+		t.Errorf("dctcp without ECN (-want +got):\n%s", diff)
 	}
 }
