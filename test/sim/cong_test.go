@@ -162,17 +162,16 @@ func TestCongCubicResponse(t *testing.T) {
 //	1/p = W/2 + Σ(W/2 … W-1) + W/2 = 3W²/8 + 3W/4   in   1 + W/2 + 1/2 round trips
 //
 // which for large W is Mathis' formula, is 3.5 % below it at 0.1 %, and gives C = 1.09 at 1 %, where W is 15. Both are held, Mathis'
-// where the other is within half of the tolerance of it.
+// where the other is within half of the tolerance of it. What is measured at 1 % is 9 % below the model. No acknowledgement is left out of the
+// window's growth, in a trace; 4 % are whole segments (a period of 100 of them turns at 15, and begins with 7), 3 % pacing at 1.2
+// windows per round trip, which keeps what the window allows back for a millisecond or two, and the rest the receiver, which
+// waits for every second segment.
 func TestCongRenoResponse(t *testing.T) {
 	for _, p := range []float64{1e-2, 3e-3, 1e-3, 1e-4, 1e-5} {
 		t.Run(fmt.Sprint(p), func(t *testing.T) {
 			peak := (-0.75 + math.Sqrt(0.75*0.75+1.5/p)) / 0.75
 			exact, mathis := 1/p/(peak/2+1.5), math.Sqrt(1.5/p)
-			within := 10.0
-			if p == 1e-2 { // a period is seven round trips: where the first loss falls in one moves the mean by a percent
-				within = 12
-			}
-			got := response(t, "reno", p, 20*time.Millisecond, exact, within, p < 1e-4)
+			got := response(t, "reno", p, 20*time.Millisecond, exact, 10, p < 1e-4)
 			t.Logf("C = %.3f, the model with recovery has %.3f", got*math.Sqrt(p), exact*math.Sqrt(p))
 			if exact > 0.95*mathis {
 				near(t, "average window, Mathis", got, mathis, 10)
@@ -181,16 +180,20 @@ func TestCongRenoResponse(t *testing.T) {
 	}
 }
 
-// response compares the average window over 12 periods of loss with want, after 4 in which the start is forgotten.
+// response compares the average window over 12 periods of loss with want, after 4 in which the start is forgotten. Periods of 100 segments
+// are few round trips long, which do not end with what is measured: it takes 60 of them for the rest to be less than a percent.
 func response(t *testing.T, cc string, p float64, rtt time.Duration, want, percent float64, long bool) float64 {
 	if long && !*full {
 		t.Skip("long: make test-cong runs it")
 	}
 	t.Parallel()
-	const before, measured = 4, 12
+	before, measured := time.Duration(4), time.Duration(12)
+	if p > 5e-3 {
+		measured = 60
+	}
 	period := time.Duration(float64(rtt) / p / want)
 	s := bulk(t, 1, Use{Use: cc}, "", rtt, (before+measured)*period)
-	s.Link.AtoB.Loss.Frames = every(uint64(1/p), uint64(2*(before+measured)/p))
+	s.Link.AtoB.Loss.Frames = every(uint64(1/p), uint64(2*float64(before+measured)/p))
 	r := run(t, s, Options{})
 	got := meanWindow(r, rtt, before*period, (before+measured)*period)
 	near(t, "average window", got, want, percent)

@@ -33,8 +33,11 @@ func rates(r *Result, from, to time.Duration) (xs []float64) {
 
 // TestCongFairness: flows of a kind that start together share the link: Jain's index is 0.95 after 60 s. Of the BDP each of 2 and 10 flows
 // has 33 segments, each of 100 has 12. The buffer is one BDP; for the two BBRs it is two, since several flows of BBR keep up to 1.5 BDP
-// queued (facts P7) and live in constant loss in less, which some then take for a policer's. 100 flows of BBRv3 are at 0.94 then: who met no loss in a probe has no
-// bound yet that would make him leave headroom (facts P9: slow convergence).
+// queued (facts P7) and live in constant loss in less.
+//
+// With one BDP ten flows of version 1 have 0.82 to 0.94 by seed, and that is the algorithm: each keeps 2·BDP, six segments and what
+// acknowledgements run ahead in flight, ten of them 2.6 BDP where 2 fit, so that an eighth is lost, and 19.5 % in four rounds is a
+// policer's. Linux' own, ten flows over the same path, have 0.63 and 0.87 (TestShares of test/versus), ours 0.99 beside them.
 func TestCongFairness(t *testing.T) {
 	for _, cc := range kinds {
 		for _, c := range []struct {
