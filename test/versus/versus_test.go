@@ -102,19 +102,29 @@ type endless struct{}
 
 func (endless) Read(b []byte) (int, error) { return min(len(b), 64<<10), nil }
 
+// dial opens a connection to addr.
+type dial func(addr string) (net.Conn, error)
+
+// kernelDial opens connections of the kernel's TCP.
+func kernelDial(p *path, cc string) dial {
+	return func(addr string) (c net.Conn, err error) {
+		err = p.sender.Do(func() (err error) {
+			dialer := net.Dialer{Timeout: 5 * time.Second, Control: func(_, _ string, raw syscall.RawConn) (err error) {
+				return errors.Join(raw.Control(func(fd uintptr) { err = unix.SetsockoptString(int(fd), unix.IPPROTO_TCP, unix.TCP_CONGESTION, cc) }), err)
+			}}
+			c, err = dialer.DialContext(context.Background(), "tcp4", addr)
+			return err
+		})
+		return c, err
+	}
+}
+
 // byKernel sends by the kernel's TCP.
 func byKernel(t *testing.T, there, back memlink.Path, cc string, d time.Duration) (r result) {
 	t.Helper()
 	p := newPath(t, there, back, true)
 	addr, got := p.receive(t)
-	var c net.Conn
-	err := p.sender.Do(func() (err error) {
-		dialer := net.Dialer{Timeout: 5 * time.Second, Control: func(_, _ string, raw syscall.RawConn) (err error) {
-			return errors.Join(raw.Control(func(fd uintptr) { err = unix.SetsockoptString(int(fd), unix.IPPROTO_TCP, unix.TCP_CONGESTION, cc) }), err)
-		}}
-		c, err = dialer.DialContext(context.Background(), "tcp4", addr)
-		return err
-	})
+	c, err := kernelDial(p, cc)(addr)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -132,23 +142,32 @@ func byKernel(t *testing.T, there, back memlink.Path, cc string, d time.Duration
 	return r
 }
 
-// byFastpath sends by fastpath.
-func byFastpath(t *testing.T, there, back memlink.Path, cc string, d time.Duration) (r result) {
+// fastpathDial opens connections of fastpath, which it starts on the path's near end.
+func fastpathDial(t *testing.T, p *path, cc string) (dial, *stack.Stack) {
 	t.Helper()
-	p := newPath(t, there, back, false)
-	addr, got := p.receive(t)
 	cfg := stack.Config{Port: p.a, Addrs: []netip.Prefix{netip.MustParsePrefix(senderAddr + "/24")}}
 	cfg.Modules[plugins.Cong].Name = cc
 	s, err := stack.New(cfg)
 	if err != nil {
 		t.Fatal(errors.Join(err, p.a.Close()))
 	}
-	defer func() {
+	t.Cleanup(func() {
 		if err := s.Close(); err != nil {
 			t.Error(err)
 		}
-	}()
-	c, err := (&sock.Dialer{Stack: s, Timeout: 5 * time.Second}).Dial("tcp4", addr)
+	})
+	return func(addr string) (net.Conn, error) {
+		return (&sock.Dialer{Stack: s, Timeout: 5 * time.Second}).Dial("tcp4", addr)
+	}, s
+}
+
+// byFastpath sends by fastpath.
+func byFastpath(t *testing.T, there, back memlink.Path, cc string, d time.Duration) (r result) {
+	t.Helper()
+	p := newPath(t, there, back, false)
+	addr, got := p.receive(t)
+	open, s := fastpathDial(t, p, cc)
+	c, err := open(addr)
 	if err != nil {
 		t.Fatal(err)
 	}
