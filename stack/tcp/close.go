@@ -284,7 +284,12 @@ type lateReset struct {
 const maxResets = 1 << 16
 
 // room reports whether a segment can be sent now.
-func (e *Engine) room() bool { return e.env.Fifo.Room() > 0 && e.env.Pool.Free() > 0 }
+func (e *Engine) room() bool {
+	if e.env.Pool.Free() == 0 {
+		e.env.Pool.Collect() // what others have given back, as Get does: nobody else may call it
+	}
+	return e.env.Fifo.Room() > 0 && e.env.Pool.Free() > 0
+}
 
 // SendResets sends resets that wait for room, and reports whether none is left.
 func (e *Engine) SendResets() bool {

@@ -55,7 +55,11 @@ func FuzzLive(f *testing.F) {
 		}
 		chat.Close()
 		n.steps = nil
+		before := n.Rounds
 		n.Idle(2 * time.Minute)
+		if rounds := n.Rounds - before; rounds > 5000 {
+			t.Errorf("%d rounds with nothing to do", rounds)
+		}
 		for i, st := range []*stack.Stack{n.Victim, n.Client} {
 			if s := st.Stats()[0].TCP; s.Conns+s.TimeWaits+s.SynRecvs != 0 {
 				t.Errorf("stack %d: %d connections, %d in TIME-WAIT, %d half-open: %+v", i, s.Conns, s.TimeWaits, s.SynRecvs, st.Conns())

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// TestMLD: a switch that forwards groups only where somebody has reported them (RFC 4541), here a bridge of the client's kernel, learns the
+// TestMLD (RFC 3810, 5): a switch that forwards groups only where somebody has reported them (RFC 4541), here a bridge of the client's kernel, learns the
 // solicited-node groups of the daemon from its answers to the bridge's queries, in both versions, so that neighbours find the daemon.
 func TestMLD(t *testing.T) {
 	need(t, "bridge", "ping")
@@ -47,7 +47,7 @@ func TestMLD(t *testing.T) {
 	}
 }
 
-// solicited is the solicited-node group of an address (RFC 4291, 2.7.1).
+// solicited is the solicited-node group of an address.
 func solicited(t *testing.T, ip string) string {
 	t.Helper()
 	a := netip.MustParseAddr(ip).As16()
