@@ -567,13 +567,13 @@ func TestIdle(t *testing.T) {
 	checkIdle(t)
 }
 
-// checkIdle measures the process three times: other work of the machine can only make it look busier.
+// checkIdle measures the process up to three times: other work of the machine can only make it look busier.
 func checkIdle(t *testing.T) {
 	t.Helper()
 	time.Sleep(300 * time.Millisecond) // what the start has left to do
 	runtime.GC()
 	share := 1.0
-	for range 3 {
+	for i := 0; i < 3 && share > 0.03; i++ {
 		cpu, at := processTime(t), time.Now()
 		time.Sleep(time.Second)
 		share = min(share, float64(processTime(t)-cpu)/float64(time.Since(at)))
