@@ -216,12 +216,21 @@ func joinCgroup(dir string) error {
 
 // cgroupMounts is where this process's groups are mounted, by controller; "" is version 2.
 func cgroupMounts(mountinfo, own string) (map[string]string, error) {
-	b, err := os.ReadFile(own)
+	groups, err := os.ReadFile(own)
 	if err != nil {
 		return nil, err
 	}
+	mounts, err := os.ReadFile(mountinfo)
+	if err != nil {
+		return nil, err
+	}
+	return parseCgroups(string(groups), string(mounts)), nil
+}
+
+// parseCgroups reads what the kernel says of a process in its files cgroup and mountinfo.
+func parseCgroups(groups, mounts string) map[string]string {
 	mine := map[string]string{} // path of this process's group, by controller
-	for line := range strings.Lines(string(b)) {
+	for line := range strings.Lines(groups) {
 		f := strings.SplitN(strings.TrimSpace(line), ":", 3)
 		if len(f) == 3 {
 			for _, c := range strings.Split(f[1], ",") {
@@ -229,11 +238,8 @@ func cgroupMounts(mountinfo, own string) (map[string]string, error) {
 			}
 		}
 	}
-	if b, err = os.ReadFile(mountinfo); err != nil {
-		return nil, err
-	}
 	at := map[string]string{}
-	for line := range strings.Lines(string(b)) {
+	for line := range strings.Lines(mounts) {
 		// 36 35 98:0 /root /mount/point rw,noatime shared:1 - type source options
 		before, after, ok := strings.Cut(strings.TrimSpace(line), " - ")
 		f, fs := strings.Fields(before), strings.Fields(after)
@@ -259,5 +265,5 @@ func cgroupMounts(mountinfo, own string) (map[string]string, error) {
 			at[c] = filepath.Join(f[4], rel)
 		}
 	}
-	return at, nil
+	return at
 }

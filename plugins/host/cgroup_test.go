@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -90,6 +91,55 @@ func TestCgroupVersion2(t *testing.T) {
 	}
 }
 
+// The kernel's own groups of version 2: a module is in a group with its limits, is killed when it is over them, and nothing is left.
+func TestCgroupKernel(t *testing.T) {
+	own, err := cgroupMounts("/proc/self/mountinfo", "/proc/self/cgroup")
+	if err != nil || own[""] == "" {
+		t.Skip("no cgroup hierarchy of version 2 is mounted: ", err)
+	}
+	c, err := newCgroups()
+	if err != nil {
+		t.Skip("no groups can be made: ", err)
+	}
+	c.close()
+	if !c.v2 {
+		has, _ := os.ReadFile(filepath.Join(own[""], "cgroup.controllers"))
+		t.Skipf("the hierarchy of version 2 has not memory and pids, but %q; test/vm runs this in a machine that has", strings.TrimSpace(string(has)))
+	}
+	e := newFakeEngine(t, 1, 5)
+	e.workers[0].silent = true
+	cfg := testConfig(t, e, testSpec(t, "leak"))
+	cfg.Isolation = Isolation{Launcher: []string{"launch"}, Memory: MinMemory}
+	cfg.Use[0].Restart.Limit = 1
+	m := startManager(t, cfg)
+	groups, err := filepath.Glob(filepath.Join(m.cgroups.dirs[0], "*", "cgroup.procs"))
+	if err != nil || len(groups) != 1 {
+		t.Fatalf("groups %v, %v", groups, err)
+	}
+	dir := filepath.Dir(groups[0])
+	for file, want := range map[string]string{"cgroup.procs": strconv.Itoa(m.find("third", "active").PID), "memory.max": strconv.Itoa(MinMemory), "pids.max": strconv.Itoa(maxThreads)} {
+		if got := strings.TrimSpace(get(t, filepath.Join(dir, file))); got != want {
+			t.Errorf("%s is %s, want %s", file, got, want)
+		}
+	}
+	e.workers[0].mu.Lock()
+	e.workers[0].silent = false // each sample takes a megabyte
+	e.workers[0].mu.Unlock()
+	waitFor(t, "giving up", func() bool { return m.has(GaveUp) && e.serving() == "cubic remote=false" })
+	if why := m.event(Crashed).Detail; !strings.Contains(why, errOutOfMemory.Error()) {
+		t.Errorf("died of %q", why)
+	}
+	if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the group of the dead: %v", err)
+	}
+	if err := m.Close(); err != nil {
+		t.Error(err)
+	}
+	if left, _ := filepath.Glob(filepath.Join(filepath.Dir(m.cgroups.dirs[0]), cgroupPrefix+"*")); len(left) > 0 {
+		t.Errorf("left: %v", left)
+	}
+}
+
 func TestCgroupEvents(t *testing.T) {
 	dir := t.TempDir()
 	for version, file := range map[bool]string{true: "memory.events", false: "memory.oom_control"} {
@@ -135,11 +185,14 @@ func FuzzCgroupMounts(f *testing.F) {
 	f.Add("0::/a\n", "31 23 0:28 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n")
 	f.Add("5:memory:/a\n3:cpu,pids:/\n", "31 23 0:28 /a /m rw shared:1 - cgroup cgroup rw,memory\n - \nx - cgroup\n")
 	f.Fuzz(func(t *testing.T, own, mounts string) {
-		dir := t.TempDir()
-		put(t, filepath.Join(dir, "cgroup"), own)
-		put(t, filepath.Join(dir, "mountinfo"), mounts)
-		if _, err := cgroupMounts(filepath.Join(dir, "mountinfo"), filepath.Join(dir, "cgroup")); err != nil {
-			t.Fatal(err)
+		for c, dir := range parseCgroups(own, mounts) {
+			// Each is at or below a place where something is mounted, and a group of the process.
+			if !slices.ContainsFunc(strings.Fields(mounts), func(point string) bool {
+				rel, err := filepath.Rel(point, dir)
+				return err == nil && rel != ".." && !strings.HasPrefix(rel, "../")
+			}) || !strings.Contains(own, c) {
+				t.Fatalf("%q is at %q", c, dir)
+			}
 		}
 	})
 }

@@ -5,6 +5,7 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -121,3 +122,27 @@ var ramDisk = sync.OnceValues(func() (path string, err error) {
 	}
 	return path, a.close()
 })
+
+// withTools makes a RAM disk of another one and an archive of programs behind it: the kernel unpacks all that it finds.
+func withTools(disk, path string, tools []string) (_ string, err error) {
+	from, err := os.Open(disk)
+	if err != nil {
+		return "", err
+	}
+	defer from.Close()
+	to, err := os.Create(path)
+	if err != nil {
+		return "", err
+	}
+	defer func() { err = errors.Join(err, to.Close()) }()
+	n, err := io.Copy(to, from)
+	if err != nil {
+		return "", err
+	}
+	a := &archive{w: bufio.NewWriterSize(to, 1<<20)}
+	a.write(padding(int(n)))
+	for _, t := range tools {
+		a.file("bin/"+filepath.Base(t), t)
+	}
+	return path, a.close()
+}

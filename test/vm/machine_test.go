@@ -34,6 +34,7 @@ type hardware struct {
 	nic   string   // further properties of the card, after a comma
 	pairs int      // queue pairs of the card; 0: no card
 	iommu bool     // an emulated one, between card and memory
+	tools []string // further programs for /bin
 	more  []string // further arguments of QEMU's
 }
 
@@ -59,6 +60,9 @@ func boot(t *testing.T, h hardware) *machine {
 	t.Helper()
 	m := &machine{T: t, hardware: h, dir: t.TempDir(), done: make(chan struct{})}
 	disk, err := ramDisk()
+	if err == nil && len(h.tools) > 0 {
+		disk, err = withTools(disk, filepath.Join(m.dir, "ramdisk"), h.tools)
+	}
 	m.must(err)
 	began := time.Now()
 	m.client, err = netns.New("client")
