@@ -161,13 +161,14 @@ A selection holds for flows that open later, too, until a swap of all flows, or 
 flow, the youngest decides. Flows that were handed over earlier and are not selected stay where they are.
 
 With --to the module goes on, in place, with the code of a file: the daemon runs a copy of what has the file's SHA-256 as you see it
-now, or the one that you give, checks it, and hands it the module's flows. Restarts run that copy; the configuration is not changed.`,
+now, or the one that you give, checks it, and hands it the module's flows. Restarts run that copy; the configuration is not changed.
+--dry-run starts and checks the new code only, --shadow first shows it all events, and --trial goes back to the old code.`,
 		Example: `  fastpath ctl swap cong cdg
   fastpath ctl swap cong cdg --percent 10 --dry-run
   fastpath ctl swap cong cdg --trial 10s --max-rtt-increase 50% --max-goodput-drop 20%
   fastpath ctl swap cong cdg --shadow 5s --dry-run
   fastpath ctl swap cong cdg --new --peer 10.8.0.0/16 --local :443
-  fastpath ctl swap cong mine --to ./fastpath-cong-mine`,
+  fastpath ctl swap cong mine --to ./fastpath-cong-mine --shadow 5s --trial 10s --max-goodput-drop 20%`,
 		Args: cobra.ExactArgs(2),
 	}
 	f := cmd.Flags()

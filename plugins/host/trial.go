@@ -43,6 +43,8 @@ const (
 	offences  = 2 // looks in a row that must find a bound broken
 )
 
+func (t *Trial) window() time.Duration { return min(max(t.Time/4, minWindow), maxWindow) }
+
 // SwapOnTrial is Swap, measures the flows before and for t.Time afterwards, and takes the swap back if they do worse than t allows or the
 // module fails.
 func (m *Manager) SwapOnTrial(ctx context.Context, kind plugins.Kind, name string, sel plugins.Selection, t Trial) (rep SwapReport, tr TrialReport, err error) {
@@ -59,7 +61,7 @@ func (m *Manager) SwapOnTrial(ctx context.Context, kind plugins.Kind, name strin
 		return rep, tr, err
 	}
 	rep, err = m.locked(kind, name, func() (SwapReport, error) {
-		window := min(max(t.Time/4, minWindow), maxWindow)
+		window := t.window()
 		before, err := m.measure(ctx, engine, sel, window)
 		if err != nil {
 			return SwapReport{}, err

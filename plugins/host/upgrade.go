@@ -16,14 +16,8 @@ import (
 // and keeps its selections. If anything fails the old process goes on, and the error says why. Restarts use the new code; the
 // configuration is not changed.
 func (m *Manager) Upgrade(ctx context.Context, kind plugins.Kind, name, path, sha256 string) (SwapReport, error) {
-	return m.locked(kind, name, func() (SwapReport, error) {
-		if path == "" || sha256 == "" {
-			return SwapReport{}, errors.New("an upgrade needs a file and its checksum")
-		}
-		return m.renew(ctx, kind, name, Upgraded, func(s *Spec) {
-			s.Placement, s.Path, s.Args, s.SHA256, s.AllowUnpinned = Process, path, nil, sha256, false
-		})
-	})
+	r, err := m.UpgradeWith(ctx, kind, name, path, sha256, Caution{})
+	return r.SwapReport, err
 }
 
 // Set changes parameters of a module that runs: a fresh instance of the same code, with all other parameters as they are, takes its
@@ -33,7 +27,7 @@ func (m *Manager) Set(ctx context.Context, kind plugins.Kind, name string, p plu
 		if len(p) == 0 {
 			return SwapReport{}, errors.New("no parameter is given")
 		}
-		return m.renew(ctx, kind, name, Changed, func(s *Spec) {
+		return m.renew(ctx, kind, name, renewal{what: Changed, change: func(s *Spec) {
 			all := plugins.Params{}
 			maps.Copy(all, s.Params)
 			for k, v := range p {
@@ -42,24 +36,30 @@ func (m *Manager) Set(ctx context.Context, kind plugins.Kind, name string, p plu
 				}
 			}
 			s.Params = all
-		})
+		}})
 	})
 }
 
+// renewal is a change of a module: of its code, or of its parameters.
+type renewal struct {
+	what   string // the event that tells of it
+	change func(*Spec)
+	bin    *binary // the code; nil: what the spec's file holds now, or, with Changed, what runs
+	detail string  // of the event; empty: what has changed
+}
+
 // renew puts a fresh instance of a known module, with a changed spec, in its place.
-func (m *Manager) renew(ctx context.Context, kind plugins.Kind, name, what string, change func(*Spec)) (rep SwapReport, err error) {
+func (m *Manager) renew(ctx context.Context, kind plugins.Kind, name string, r renewal) (rep SwapReport, err error) {
+	bin := r.bin
 	m.mu.Lock()
-	mod, known, err := m.lookup(kind, name)
-	if err == nil && !known {
-		err = errors.New("it does not run and is not configured")
-	}
+	mod, err := m.known(kind, name)
 	if err != nil {
 		m.mu.Unlock()
+		bin.close()
 		return rep, err
 	}
 	old, was, changes := mod.inst, mod.spec, mod.changes+1
-	var bin *binary
-	if what == Changed { // the same code, even if its file is another one by now
+	if r.what == Changed { // the same code, even if its file is another one by now
 		if bin = mod.bin; old != nil {
 			bin = old.bin
 		}
@@ -70,7 +70,7 @@ func (m *Manager) renew(ctx context.Context, kind plugins.Kind, name, what strin
 		return rep, err
 	}
 	s := was
-	change(&s)
+	r.change(&s)
 	if err := s.check(); err != nil {
 		bin.close()
 		return rep, err
@@ -93,7 +93,13 @@ func (m *Manager) renew(ctx context.Context, kind plugins.Kind, name, what strin
 		return rep, err
 	}
 	mod.deaths = nil
-	m.note(mod, in, Event{What: what, Flows: in.returned, Detail: changeOf(old, in, &was, &s)})
+	ev := Event{What: r.what, Flows: in.returned, Detail: r.detail}
+	if ev.What == RolledBack {
+		ev.To = m.active[kind].spec.Name
+	} else {
+		ev.Detail = changeOf(old, in, &was, &s)
+	}
+	m.note(mod, in, ev)
 	return SwapReport{Flows: in.returned}, nil
 }
 

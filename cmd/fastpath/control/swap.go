@@ -33,7 +33,8 @@ type SwapRequest struct {
 	// only tells what it would have decided. If it dies meanwhile or is late there is no swap.
 	ShadowNS int64 `json:"shadow_ns,omitempty"`
 	// To is the absolute path of a file with which the module is to go on, in place: with the flows and selections that it has. The file
-	// must have the checksum ToSHA256.
+	// must have the checksum ToSHA256. A dry run starts and checks the new code beside the old; a shadow is of the new code; a trial goes
+	// back to the old one.
 	To       string `json:"to,omitempty"`
 	ToSHA256 string `json:"to_sha256,omitempty"`
 }
@@ -89,8 +90,8 @@ func (r *SwapRequest) checkTo() error {
 		return fmt.Errorf("%q is no absolute path", r.To)
 	case err != nil || len(sum) != 32:
 		return errors.New("the checksum of the file is missing, or is no SHA-256")
-	case r.TrialNS != 0 || r.ShadowNS != 0 || r.DryRun || r.NewOnly || !r.Selection().All():
-		return errors.New("an upgrade in place is for the flows that the module has: it goes with no selection, trial, shadow or dry run")
+	case r.NewOnly || !r.Selection().All():
+		return errors.New("an upgrade in place is for the flows that the module has: it goes with no selection")
 	}
 	return nil
 }

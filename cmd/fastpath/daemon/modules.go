@@ -319,8 +319,7 @@ func (d *Daemon) Swap(ctx context.Context, r control.SwapRequest) (*control.Swap
 		var t host.TrialReport
 		rep, t, err = d.modules.SwapOnTrial(ctx, k, r.Name, sel, host.Trial{Time: time.Duration(r.TrialNS), MaxRTTIncrease: r.MaxRTTIncreasePercent,
 			MaxGoodputDrop: r.MaxGoodputDropPercent})
-		reply.Trial = &control.Trial{Flows: t.Flows, GoodputBeforeBPS: uint64(t.GoodputBefore * 8), GoodputBPS: uint64(t.GoodputNow * 8),
-			RTTBeforeNS: int64(t.RTTBefore), RTTNS: int64(t.RTTNow), RolledBack: t.RolledBack}
+		reply.Trial = trialReply(&t)
 	} else {
 		rep, err = d.modules.Swap(ctx, k, r.Name, sel)
 	}
@@ -344,11 +343,26 @@ func (d *Daemon) Swap(ctx context.Context, r control.SwapRequest) (*control.Swap
 
 // upgrade has a module go on with the code of another file.
 func (d *Daemon) upgrade(ctx context.Context, k plugins.Kind, r *control.SwapRequest, began time.Time) (*control.SwapReply, error) {
-	rep, err := d.modules.Upgrade(ctx, k, r.Name, r.To, r.ToSHA256)
+	rep, err := d.modules.UpgradeWith(ctx, k, r.Name, r.To, r.ToSHA256, host.Caution{DryRun: r.DryRun, Shadow: time.Duration(r.ShadowNS),
+		Trial: host.Trial{Time: time.Duration(r.TrialNS), MaxRTTIncrease: r.MaxRTTIncreasePercent, MaxGoodputDrop: r.MaxGoodputDropPercent}})
 	if err != nil {
 		return nil, control.Refuse("%v", err)
 	}
-	reply := &control.SwapReply{Kind: r.Kind, From: r.Name, For: "its flows", Flows: rep.Flows, TookNS: int64(time.Since(began)), Workers: d.engine.Workers(), SHA256: r.ToSHA256}
+	reply := &control.SwapReply{Kind: r.Kind, From: r.Name, For: "its flows", DryRun: r.DryRun, Flows: rep.Flows, TookNS: int64(time.Since(began)), Workers: d.engine.Workers()}
+	if rep.Shadow != nil {
+		reply.Shadow = shadowReply(rep.Shadow)
+	}
+	if rep.Trial != nil {
+		reply.Trial = trialReply(rep.Trial)
+	}
+	if r.DryRun {
+		reply.To = r.To
+		return reply, nil
+	}
+	if reply.Trial != nil && reply.Trial.RolledBack != "" {
+		return reply, nil
+	}
+	reply.SHA256 = r.ToSHA256
 	s := d.status(k, r.Name)
 	if s == nil { // it has died meanwhile
 		return reply, nil
@@ -389,6 +403,11 @@ func (d *Daemon) Set(ctx context.Context, r control.SetRequest) (*control.SetRep
 		}
 	}
 	return reply, nil
+}
+
+func trialReply(t *host.TrialReport) *control.Trial {
+	return &control.Trial{Flows: t.Flows, GoodputBeforeBPS: uint64(t.GoodputBefore * 8), GoodputBPS: uint64(t.GoodputNow * 8),
+		RTTBeforeNS: int64(t.RTTBefore), RTTNS: int64(t.RTTNow), RolledBack: t.RolledBack}
 }
 
 // shadowReply sorts and counts what a module would have decided.
