@@ -112,9 +112,9 @@ func TestChaos(t *testing.T) {
 	}
 }
 
-// config has all three kinds in processes, and others standing by. cong/reno is cold: a swap starts it.
+// config has all three kinds in processes, two of them in one, and others standing by. cong/reno is cold: a swap starts it.
 func config(tr *traffic, runDir string, seed uint64) host.Config {
-	c := host.Config{Engine: tr.a, RunDir: runDir, Seed: seed, Ring: 1024}
+	c := host.Config{Engine: tr.a, RunDir: runDir, Seed: seed, Ring: 1024, Together: []plugins.Kind{plugins.Rtx, plugins.Cong}}
 	for k, name := range map[plugins.Kind]string{plugins.Rtx: "btree", plugins.Pace: "edt", plugins.Cong: "cubic"} {
 		c.Use = append(c.Use, host.Use{Spec: host.Spec{Kind: k, Name: name, Placement: host.Process}, Guard: host.Guard{Late: late, Dead: dead},
 			Restart: host.Restart{Min: 10 * time.Millisecond, Max: 200 * time.Millisecond, Limit: 1 << 30}})

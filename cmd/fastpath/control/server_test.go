@@ -158,6 +158,8 @@ func TestCalls(t *testing.T) {
 		{OpSwap, SwapRequest{Kind: "cong", Name: ""}, CodeBadRequest, "missing"},
 		{OpSwap, SwapRequest{Kind: "cong", Name: "cdg", MaxGoodputDropPercent: 10}, CodeBadRequest, "without its time"},
 		{OpSwap, SwapRequest{Kind: "cong", Name: "cdg", TrialNS: 1e9, NewOnly: true}, CodeBadRequest, "present flows"},
+		{OpSwap, SwapRequest{Kind: "cong", Name: "cdg", To: "/x", ToSHA256: strings.Repeat("ab", 32), Percent: 5}, CodeBadRequest, "no selection"},
+		{OpSwap, SwapRequest{Kind: "cong", Name: "cdg", To: "/x", ToSHA256: strings.Repeat("ab", 32), TrialNS: 1e9, DryRun: true}, CodeBadRequest, "no dry run"},
 		{OpSwap, SwapRequest{Kind: "cong", Name: "cdg", Percent: 101}, CodeBadRequest, "101 is no percentage"},
 		{OpFilter, FilterRequest{Load: true, Reload: true}, CodeBadRequest, "exclude"},
 		{OpFilter, FilterRequest{Text: "x"}, CodeBadRequest, "nothing to load"},
