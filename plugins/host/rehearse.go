@@ -144,12 +144,24 @@ func (m *Manager) renewOnTrial(ctx context.Context, kind plugins.Kind, name stri
 		old.close()
 		return rep, nil
 	}
-	back := renewal{what: RolledBack, change: func(s *Spec) { s.become(&was) }, bin: old, detail: tr.RolledBack}
-	if _, err = m.renew(context.WithoutCancel(ctx), kind, name, back); err != nil {
+	defer old.close()
+	back := renewal{what: RolledBack, change: func(s *Spec) { s.become(&was) }, detail: tr.RolledBack}
+	for range wayBack { // the new code may have died, and be restarted at the same time
+		if back.bin, err = old.dup(); err == nil {
+			_, err = m.renew(context.WithoutCancel(ctx), kind, name, back)
+		}
+		if !errors.Is(err, errRestarted) {
+			break
+		}
+	}
+	if err != nil {
 		err = fmt.Errorf("the trial has failed (%s), and so has the way back: %w", tr.RolledBack, err)
 	}
 	return rep, err
 }
+
+// wayBack is how often the way back from a failed trial is tried while the new code is being restarted.
+const wayBack = 10
 
 // share is which flows are meant for mod, among others perhaps.
 func (m *Manager) share(mod *module) (plugins.Selection, error) {

@@ -94,7 +94,7 @@ func (m *Manager) standBy(ctx context.Context, mod *module) (*instance, error) {
 	defer m.mu.Unlock()
 	if mod.inst != nil {
 		m.discard(in)
-		return nil, errors.New("it was restarted just now; try again")
+		return nil, errRestarted
 	}
 	if err := m.attachLocked(in); err != nil {
 		m.discard(in)

@@ -58,7 +58,7 @@ func (m *Manager) swap(ctx context.Context, kind plugins.Kind, name string, sel 
 		defer m.mu.Unlock()
 		if mod.inst != old { // it was restarted, or died, meanwhile: whoever did that looks after it
 			m.discard(in)
-			return SwapReport{}, errors.New("it was restarted just now; try again")
+			return SwapReport{}, errRestarted
 		}
 		if err = m.attachLocked(in); err != nil {
 			m.discard(in)

@@ -40,6 +40,9 @@ func (m *Manager) Set(ctx context.Context, kind plugins.Kind, name string, p plu
 	})
 }
 
+// errRestarted says that a module got another process while a new one was started for it.
+var errRestarted = errors.New("it was restarted just now; try again")
+
 // renewal is a change of a module: of its code, or of its parameters.
 type renewal struct {
 	what   string // the event that tells of it
@@ -83,7 +86,7 @@ func (m *Manager) renew(ctx context.Context, kind plugins.Kind, name string, r r
 	defer m.mu.Unlock()
 	if mod.inst != old || mod.gone || m.closed {
 		m.discard(in)
-		return rep, errors.New("it was restarted just now; try again")
+		return rep, errRestarted
 	}
 	mod.spec.become(&s)
 	mod.changes = changes
