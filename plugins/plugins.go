@@ -131,6 +131,7 @@ type Info struct {
 	Name    string // "bbr"
 	Version string // semantic version of the module
 	Params  []Param
+	Needs   []string // features of the host: see Features
 }
 
 // Params are a module's parameters as the configuration gives them: name to value, in text form. A factory rejects names

@@ -21,7 +21,7 @@ const unit = 256
 
 // Info describes the module.
 func Info() plugins.Info {
-	return plugins.Info{Kind: plugins.Cong, Name: "bbr", Version: "1.0.0", Params: []plugins.Param{
+	return plugins.Info{Kind: plugins.Cong, Name: "bbr", Version: "1.0.0", Needs: []string{plugins.FeaturePacing}, Params: []plugins.Param{
 		{Name: "high_gain", Type: "uint", Unit: "1/256", Default: "739",
 			Doc: "pacing and window gain in STARTUP: 2/ln 2; DRAIN paces at its inverse"},
 		{Name: "cwnd_gain", Type: "uint", Unit: "1/256", Default: "512", Doc: "window gain in PROBE_BW"},

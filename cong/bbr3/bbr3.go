@@ -36,7 +36,7 @@ const percent = 100
 
 // Info describes the module.
 func Info() plugins.Info {
-	return plugins.Info{Kind: plugins.Cong, Name: "bbr3", Version: "1.0.0", Params: []plugins.Param{
+	return plugins.Info{Kind: plugins.Cong, Name: "bbr3", Version: "1.0.0", Needs: []string{plugins.FeaturePacing, plugins.FeatureLost}, Params: []plugins.Param{
 		{Name: "startup_gain", Type: "uint", Unit: "%", Default: "277", Doc: "pacing gain in STARTUP: 4 ln 2"},
 		{Name: "drain_gain", Type: "uint", Unit: "%", Default: "50", Doc: "pacing gain in DRAIN"},
 		{Name: "down_gain", Type: "uint", Unit: "%", Default: "90", Doc: "pacing gain in PROBE_BW's DOWN"},

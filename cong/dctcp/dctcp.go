@@ -23,7 +23,7 @@ const (
 
 // Info describes the module.
 func Info() plugins.Info {
-	return plugins.Info{Kind: plugins.Cong, Name: "dctcp", Version: "1.0.0", Params: []plugins.Param{
+	return plugins.Info{Kind: plugins.Cong, Name: "dctcp", Version: "1.0.0", Needs: []string{plugins.FeatureECN}, Params: []plugins.Param{
 		{Name: "shift_g", Type: "uint", Unit: "bits", Default: "4", Doc: "gain of the mean share of marked bytes: 2^-shift_g"},
 		{Name: "alpha_on_init", Type: "uint", Unit: "1/1024", Default: "1024", Doc: "share of marked bytes that is assumed at first"},
 		{Name: "slow_start_after_idle", Type: "bool", Default: "true",

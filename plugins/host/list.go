@@ -28,6 +28,7 @@ type Status struct {
 	Restarts  int
 	RestartIn time.Duration   // with State "restarting": until the next attempt; 0: it is under way
 	Params    []plugins.Param // that the running instance documents
+	Needs     []string        // features of the host that it needs
 	Given     plugins.Params  // what it was given; the others have their defaults
 	Since     time.Time       // of the running instance
 	// Durations of the last death: until all flows were with the fallback, and until a new process served in its place. Both
@@ -49,7 +50,7 @@ func (m *Manager) List() []Status {
 		}
 		if fb := &m.fallback[k]; fb.set {
 			list = append(list, Status{Kind: k, Name: fb.name, Version: fb.info.Version, Role: "fallback", State: "ready",
-				Flows: m.flows(k, fb.index), Resumes: m.resumes(k, fb.index), Since: fb.since, Params: fb.info.Params, Given: maps.Clone(fb.params)})
+				Flows: m.flows(k, fb.index), Resumes: m.resumes(k, fb.index), Since: fb.since, Params: fb.info.Params, Needs: fb.info.Needs, Given: maps.Clone(fb.params)})
 		}
 	}
 	return list
@@ -101,6 +102,7 @@ func (m *Manager) status(mod *module) Status {
 	s.Version, s.Since, s.State = in.info.Version, in.since, in.state().String()
 	s.Index = in.index
 	s.Flows, s.Resumes, s.Params = m.flows(s.Kind, in.index), m.resumes(s.Kind, in.index), in.info.Params
+	s.Needs = in.info.Needs
 	if in.proc != nil {
 		s.PID, s.Path, s.SHA256, s.File = in.proc.child.Load().PID(), in.proc.path, in.proc.sha, !in.bin.own
 		for _, r := range in.remotes {

@@ -119,6 +119,9 @@ func testModule(mode string) {
 			Logger: hclog.NewNullLogger()})
 	case "layout":
 		serveRaw(&rawServer{layout: 1})
+	case "needs":
+		m.Info.Needs = []string{plugins.FeaturePacing, "telepathy"}
+		sdk.Serve(m)
 	case "name":
 		m.Info.Name = "fourth"
 		sdk.Serve(m)

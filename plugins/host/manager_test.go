@@ -251,6 +251,7 @@ func TestRefusals(t *testing.T) {
 		"no sha256":         {"good", func(s *Spec) { s.AllowUnpinned = false }, "allow_unpinned"},
 		"protocol version":  {"protocol", nil, "speaks module protocol version 7, this fastpath speaks 2"},
 		"layout":            {"layout", nil, "was built for other cong records"},
+		"needs":             {"needs", nil, `version 0.1.0 needs ["telepathy"] of its host, this fastpath offers ["pacing"`},
 		"other name":        {"name", nil, "is the module cong/fourth"},
 		"exits":             {"exit", nil, "ends in the handshake: exit status 3: library libfoo is missing"},
 		"no handshake":      {"silent", nil, "does not answer"},

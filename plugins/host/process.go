@@ -211,7 +211,10 @@ func (p *process) pick(s *Spec, all []link.Description) error {
 		return fmt.Errorf("version %s was built for other %s records (layout %016x, this fastpath has %016x): rebuild it against this version of github.com/fastpath-tcp/fastpath",
 			d.Version, d.Kind, d.Layout, layout)
 	}
-	p.infos[s.Kind] = plugins.Info{Kind: s.Kind, Name: d.Name, Version: d.Version, Params: d.Params}
+	if lacking := plugins.Lacking(d.Needs); len(lacking) > 0 {
+		return fmt.Errorf("version %s needs %.200q of its host, this fastpath offers %q: it is for a later one", d.Version, lacking, plugins.Features())
+	}
+	p.infos[s.Kind] = plugins.Info{Kind: s.Kind, Name: d.Name, Version: d.Version, Params: d.Params, Needs: d.Needs}
 	return nil
 }
 

@@ -11,13 +11,13 @@ import (
 	"github.com/fastpath-tcp/fastpath/plugins/sdk"
 )
 
-// Main is the TestMain of a package that calls Run: its test binary is the module's binary, too, when fastpath's host starts it as one.
+// Main is the TestMain of a package that calls Run: its test binary is the modules' binary, too, when fastpath's host starts it as one.
 //
 //	func TestMain(m *testing.M) { plugtest.Main(m, module) }
 //	func TestModule(t *testing.T) { plugtest.Run(t, module) }
-func Main(m *testing.M, module sdk.Module) {
+func Main(m *testing.M, modules ...sdk.Module) {
 	if sdk.Started() {
-		sdk.Serve(module)
+		sdk.Serve(modules...)
 		os.Exit(0)
 	}
 	os.Exit(m.Run())

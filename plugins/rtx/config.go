@@ -37,7 +37,7 @@ var params = []plugins.Param{
 
 // BTreeInfo describes the module btree.
 func BTreeInfo() plugins.Info {
-	return plugins.Info{Kind: plugins.Rtx, Name: "btree", Version: "1.0.0", Params: append([]plugins.Param{
+	return plugins.Info{Kind: plugins.Rtx, Name: "btree", Version: "1.0.0", Needs: []string{plugins.FeatureReplay}, Params: append([]plugins.Param{
 		{Name: "threshold", Type: "uint", Unit: "segments", Default: "32", Doc: "a queue with more segments than this is searched by its index"},
 		{Name: "run", Type: "uint", Unit: "segments", Default: "64", Doc: "neighbours that the index keeps together, at most"},
 	}, params...)}
@@ -45,7 +45,7 @@ func BTreeInfo() plugins.Info {
 
 // ListInfo describes the module list.
 func ListInfo() plugins.Info {
-	return plugins.Info{Kind: plugins.Rtx, Name: "list", Version: "1.0.0", Params: params}
+	return plugins.Info{Kind: plugins.Rtx, Name: "list", Version: "1.0.0", Needs: []string{plugins.FeatureReplay}, Params: params}
 }
 
 // readConfig reads the parameters that both modules have.

@@ -74,6 +74,14 @@ type (
 	Values = plugins.Params // parameters as the configuration gives them: what a factory gets
 )
 
+// Features of the host that a module may need: see plugins.Features.
+const (
+	FeaturePacing = plugins.FeaturePacing
+	FeatureECN    = plugins.FeatureECN
+	FeatureLost   = plugins.FeatureLost
+	FeatureReplay = plugins.FeatureReplay
+)
+
 // Kinds of modules, a time that does not come, and a rate without limit. See package plugins.
 const (
 	Rtx       = plugins.Rtx

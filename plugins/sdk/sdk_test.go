@@ -30,6 +30,26 @@ func TestCheck(t *testing.T) {
 	}
 }
 
+// A binary may offer several modules, each once.
+func TestCheckAll(t *testing.T) {
+	newCong := func(plugins.Params, uint64) (cong.Module, error) { return nil, nil }
+	of := func(name string) Module {
+		return Module{Info: plugins.Info{Kind: plugins.Cong, Name: name, Version: "1.0.0"}, Cong: newCong}
+	}
+	if err := check([]Module{of("x"), of("y")}); err != nil {
+		t.Error(err)
+	}
+	for want, all := range map[string][]Module{"there is no module": nil, "cong module x is there twice": {of("x"), of("y"), of("x")}, "needs a name": {of("x"), of("")}} {
+		if err := check(all); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+	text := usage([]Module{of("x"), of("y")})
+	if !strings.Contains(text, "ctl swap cong x") || !strings.Contains(text, "ctl swap cong y") {
+		t.Error(text)
+	}
+}
+
 // Started by hand, a module says what it is for.
 func TestStartedByHand(t *testing.T) {
 	goTool, err := exec.LookPath("go")

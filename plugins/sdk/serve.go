@@ -32,7 +32,7 @@ func (s *server) Describe() (link.Descriptions, error) {
 		if err != nil {
 			return all, err
 		}
-		all.Modules = append(all.Modules, link.Description{Kind: i.Kind.String(), Name: i.Name, Version: i.Version, Params: i.Params, Layout: layout})
+		all.Modules = append(all.Modules, link.Description{Kind: i.Kind.String(), Name: i.Name, Version: i.Version, Params: i.Params, Needs: i.Needs, Layout: layout})
 	}
 	return all, nil
 }

@@ -255,6 +255,7 @@ func TestModulesText(t *testing.T) {
 	params := []Param{{Name: "window", Type: "uint", Unit: "round trips", Default: "8", Value: "16", Doc: "samples of the gradient"},
 		{Name: "use_shadow", Type: "bool", Default: "true", Value: "true", Doc: "keep a loss window"}}
 	r.Modules[1].Params, r.Modules[1].Path, r.Modules[1].LastError, r.Modules[1].Events = params, "/opt/fastpath-cong-bbr", "signal: killed", 12
+	r.Modules[1].Needs = []string{"pacing"}
 	golden(t, "modules_verbose.txt", text(t, func(b *bytes.Buffer) error { return WriteModulesVerbose(b, r) }))
 	set := &SetReply{Kind: "cong", Name: "cdg", Flows: 3, Workers: 2, GapNS: 15_000, TookNS: 80_000_000, Params: params}
 	golden(t, "set.txt", text(t, func(b *bytes.Buffer) error { return WriteSet(b, set) }))

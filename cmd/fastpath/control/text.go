@@ -271,6 +271,9 @@ func WriteModulesVerbose(w io.Writer, r *ModulesReply) error {
 			fmt.Fprintf(w, "  events %d, commands %d, refused %d, resumes %d; answers after %v (p50), %v (p99)\n", m.Events, m.Commands, m.BadCommands,
 				m.Resumes, time.Duration(m.AnswerP50NS), time.Duration(m.AnswerP99NS))
 		}
+		if len(m.Needs) > 0 {
+			fmt.Fprintf(w, "  needs %s\n", strings.Join(m.Needs, ", "))
+		}
 		if len(m.Params) > 0 {
 			fmt.Fprintln(w, "  parameters (fastpath ctl set "+m.Kind+" "+m.Name+" NAME=VALUE):")
 			if err := writeParams(w, m.Params); err != nil {

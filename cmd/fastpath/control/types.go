@@ -66,7 +66,8 @@ type Module struct {
 	Resumes         uint64   `json:"resumes"`            // flows handed to it while alive
 	NextRestartInNS int64    `json:"next_restart_in_ns"` // with state dead
 	LastError       string   `json:"last_error"`
-	For             []string `json:"for"` // selections of flows that it was swapped in for, besides all others if it is active
+	For             []string `json:"for"`   // selections of flows that it was swapped in for, besides all others if it is active
+	Needs           []string `json:"needs"` // features of the daemon that it needs; one that lacks them refuses it
 	Params          []Param  `json:"params"`
 }
 

@@ -240,7 +240,7 @@ func (d *Daemon) module(s *host.Status, fallback string) control.Module {
 		Kind: s.Kind.String(), Name: s.Name, Version: s.Version, Placement: s.Placement.String(), State: moduleState(s), PID: s.PID,
 		Flows: max(s.Flows, 0), Restarts: s.Restarts, SHA256: s.SHA256, Fallback: fallback, LateCount: d.names.lates(s.Kind, s.Name),
 		Events: s.Stats.Events, Commands: s.Stats.Commands, BadCommands: s.Stats.Stale, LastError: s.Trouble, Params: []control.Param{},
-		AnswerP50NS: int64(s.Stats.Latency.Quantile(0.5)), AnswerP99NS: int64(s.Stats.Latency.Quantile(0.99)), Resumes: s.Resumes, NextRestartInNS: int64(s.RestartIn), For: []string{},
+		AnswerP50NS: int64(s.Stats.Latency.Quantile(0.5)), AnswerP99NS: int64(s.Stats.Latency.Quantile(0.99)), Resumes: s.Resumes, NextRestartInNS: int64(s.RestartIn), For: []string{}, Needs: []string{},
 	}
 	for _, sel := range s.For {
 		m.For = append(m.For, sel.String())
@@ -251,6 +251,7 @@ func (d *Daemon) module(s *host.Status, fallback string) control.Module {
 	if s.File {
 		m.Path = s.Path
 	}
+	m.Needs = append(m.Needs, s.Needs...)
 	params := s.Params // a module documents its own, wherever it comes from
 	if e, ok := builtin.Find(s.Kind, s.Name); ok && params == nil {
 		params = e.Info.Params

@@ -32,6 +32,7 @@ type Description struct {
 	Name    string          `json:"name"`
 	Version string          `json:"version"`
 	Params  []plugins.Param `json:"params,omitempty"`
+	Needs   []string        `json:"needs,omitempty"`
 	Layout  uint64          `json:"layout,string"`
 }
 
