@@ -224,7 +224,7 @@ func (s *Stack) makeWorkers(seed uint64) error {
 		w.frags = frag.New(fc)
 		w.neigh = neigh.New(neigh.Config{MAC: s.mac, Seed: rng.Uint64()}, now)
 		w.engine = tcp.New(s.cfg.TCP, tcp.Env{
-			Pool: w.pool, Fifo: w.fifo, Caps: s.port.Info().Caps, MaxTSO: s.port.Info().MaxTSO, MAC: s.mac, Arena: s.arena, Budget: s.budget, Keys: keys,
+			Pool: w.pool, Fifo: w.fifo, Caps: s.port.Info().Caps, Keeps: w.keeper != nil, MaxTSO: s.port.Info().MaxTSO, MAC: s.mac, Arena: s.arena, Budget: s.budget, Keys: keys,
 			Seed: rng.Uint64(), Link: w, Mine: s.mine(i), Wake: w.wake, Kicked: w.kicked,
 		}, now)
 		if err := s.builtins(w, rng.Uint64()); err != nil {

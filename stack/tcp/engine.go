@@ -50,6 +50,7 @@ type Config struct {
 	NoDelay        bool
 	NoAutoCork     bool          // see OptAutoCork
 	SmallQueues    SmallQueues   // for measurements
+	NoBacklogLimit bool          // FIFO and port are filled as far as they take it: to measure what that costs
 	PortPatience   time.Duration // how long a flow waits for a port that completes nothing; default 2 ms
 	SynCookies     SynCookies
 	ECN            ECN
@@ -108,7 +109,8 @@ type Env struct {
 	Pool   *pmd.Pool
 	Fifo   *pmd.Fifo
 	Caps   pmd.Caps
-	MaxTSO int // most payload of a large frame; see pmd.Info
+	MaxTSO int  // most payload of a large frame; see pmd.Info
+	Keeps  bool // the port keeps frames until they are sent: Kept tells
 	MAC    wire.MAC
 	Arena  *mem.Arena
 	Budget *mem.Budget
@@ -217,6 +219,7 @@ func New(cfg Config, env Env, now plugins.Time) *Engine {
 	e := &Engine{cfg: cfg, env: env, now: now, wheel: timer.New(now), due: make([]uint32, 0, 64), dropped: make([]plugins.Flow, 0, 64),
 		rng: rand.New(rand.NewPCG(env.Seed, 0x7463702d656e67))}
 	e.mail.wake = env.Kicked
+	e.port.backlog = newBacklog()
 	e.kinds = [plugins.NumKinds]anyKind{plugins.Rtx: &e.rtx, plugins.Pace: &e.pace, plugins.Cong: &e.cong}
 	e.rtx.apply, e.pace.apply, e.cong.apply = e.applyRtx, e.applyPace, e.applyCong
 	e.table.init()

@@ -5,7 +5,8 @@ import "time"
 // Fair queueing at the port (F12), as Linux's sch_fq does it: deficit round robin by bytes over the flows that have something to send. The
 // queue holds flows, not packets: what a flow sends is decided when it has its turn. A flow that becomes ready goes before those that
 // have sent all that their credit allows, so that a request or an acknowledgement does not wait for bulk data. One whose departure lies
-// ahead is not in the queue; its timer is. What a flow may have in the port's queue is bounded by its small queue.
+// ahead is not in the queue; its timer is. What a flow may have in the port's queue is bounded by its small queue, what all have by the
+// backlog.
 
 const (
 	// quantum is how many segments a flow may send before the credit is looked at again.
@@ -105,7 +106,12 @@ func (e *Engine) Output() {
 	e.ackTouched()
 	e.retryWaiting()
 	e.fullStop = stuck
+	e.port.backlog.open = !e.env.Keeps && e.env.Fifo.Len() == 0 || e.cfg.NoBacklogLimit
 	for e.ready.n > 0 {
+		if e.port.backlog.full() {
+			e.fullStop = true
+			return
+		}
 		c, from := e.nextReady()
 		if c.state == Closed {
 			continue

@@ -40,7 +40,7 @@ func (e *Engine) send(c *Conn) sendResult {
 	r := sendDone
 	if c.state.canSend() && !c.resume[plugins.Rtx] {
 		before := c.sndNxt
-		if r = e.sendData(c); r == sendDone {
+		if r = e.sendData(c); r != sendMore { // what the port has no room for is a piece of its own, charged when it leaves
 			e.endBurst(c)
 		}
 		if c.sndNxt != before {
@@ -120,7 +120,11 @@ func (e *Engine) sendData(c *Conn) sendResult {
 		if budget == 0 {
 			return sendMore
 		}
-		sent, ok, r := e.resendNext(c, budget)
+		if e.port.backlog.full() {
+			return sendFull
+		}
+		most := min(budget, e.port.backlog.segments(c.mss))
+		sent, ok, r := e.resendNext(c, most)
 		if !ok {
 			return r
 		}
@@ -141,7 +145,10 @@ func (e *Engine) sendData(c *Conn) sendResult {
 		if !e.paced(c) {
 			return sendDone
 		}
-		run := e.runLength(c, n, fin, budget, large)
+		if e.port.backlog.full() {
+			return sendFull
+		}
+		run := e.runLength(c, n, fin, min(budget, e.port.backlog.segments(n)), large)
 		if !e.mayQueue(c, n*run, false) {
 			return sendDone
 		}
@@ -392,7 +399,7 @@ func (e *Engine) recordSent(c *Conn, s *segment, end uint32, flags uint8) {
 	c.txID += packets
 	s.time = e.now
 	c.burst.sentPaced(end - s.seq)
-	e.queued(c, end-s.seq)
+	e.queued(c, end-s.seq, packets)
 	s.delivered, s.deliveredTime, s.firstSent, s.lost = c.stat.delivered, c.stat.deliveredTime, c.stat.firstSent, c.stat.lost
 	s.appLimited = c.appLimited != 0
 	ev := e.rtxEvent(c, rtx.EvSent)

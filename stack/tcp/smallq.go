@@ -37,7 +37,10 @@ const (
 type sending struct {
 	slot, gen uint32
 	bytes     uint32 // payload
+	size      uint32 // with headers; of what the backlog counts
+	frames    uint32 // the same; 0 with large frames, which count when all of it is sent
 	end       uint32 // position in the FIFO behind its last frame
+	at        uint32 // stamp
 }
 
 // portQueue holds what the port has not completed, in order.
@@ -47,6 +50,8 @@ type portQueue struct {
 	kept    uint32 // frames that the port has taken and not completed
 	done    uint32 // position up to which frames were complete when we looked last
 	waiting int    // flows with bits in Conn.held
+	old     uint32 // at the head, not completed, but in the port for too long to count
+	backlog backlog
 }
 
 func (q *portQueue) at(i uint32) *sending { return &q.ring[(q.head+i)&uint32(len(q.ring)-1)] }
@@ -69,10 +74,15 @@ func (e *Engine) Kept(n int) { e.port.kept = uint32(n) }
 // completed is the position in the FIFO up to which the port has completed frames.
 func (e *Engine) completed() uint32 { return e.env.Fifo.Taken() - e.port.kept }
 
-// queued counts what c has just put into the FIFO.
-func (e *Engine) queued(c *Conn, bytes uint32) {
+// queued counts what c has just put into the FIFO, in so many packets.
+func (e *Engine) queued(c *Conn, bytes, packets uint32) {
 	c.queued += bytes
-	e.port.push(sending{slot: c.slot, gen: c.gen, bytes: bytes, end: e.env.Fifo.Pushed()})
+	size := bytes + packets*segCost
+	e.port.backlog.bytes += size
+	if e.env.MaxTSO > 0 {
+		packets = 0
+	}
+	e.port.push(sending{slot: c.slot, gen: c.gen, bytes: bytes, size: size, frames: packets, end: e.env.Fifo.Pushed(), at: stamp(e.now)})
 }
 
 // complete takes up what the port has completed, and lets flows go on that waited for it.
@@ -81,11 +91,19 @@ func (e *Engine) complete() { e.completeTo(e.completed()) }
 func (e *Engine) completeTo(done uint32) {
 	q := &e.port
 	q.done = done
+	var size, end, at uint32
+	told := false
 	for q.n > 0 {
 		b := q.at(0)
 		if int32(done-b.end) < 0 {
-			return
+			break
 		}
+		if q.old > 0 {
+			q.old--
+		} else {
+			size, end = size+b.size, b.end
+		}
+		at, told = b.at, true
 		c := e.conn(plugins.Flow{Slot: b.slot, Gen: b.gen})
 		q.head++
 		q.n--
@@ -95,6 +113,24 @@ func (e *Engine) completeTo(done uint32) {
 		if c.queued -= b.bytes; c.held != 0 {
 			e.makeReady(c)
 		}
+	}
+	if told && done == e.completed() { // else somebody has lost patience
+		q.backlog.told(e.now, at)
+	}
+	for now := stamp(e.now); q.old < q.n; q.old++ {
+		b := q.at(q.old)
+		if e.now.Sub(q.backlog.last) < backlogAge || now-b.at < uint32(backlogAge>>10) || int32(e.env.Fifo.Taken()-b.end) < 0 {
+			if left := b.end - done; left < b.frames { // its first frames
+				part := b.size / b.frames * (b.frames - left)
+				size, end = size+part, b.end-left
+				b.size, b.frames = b.size-part, left
+			}
+			break
+		}
+		size, end = size+b.size, b.end
+	}
+	if size > 0 {
+		q.backlog.completed(e.now, size, end, e.env.Fifo.Pushed())
 	}
 }
 

@@ -18,6 +18,7 @@ func keeping(t *testing.T, hold time.Duration, rate uint64, cfg tcp.Config) (*tc
 	t.Helper()
 	var s stack.Config
 	s.TCP = cfg
+	s.TCP.NoBacklogLimit = true // which would hold the flow back, too
 	s.TCP.InitialWindow = 100
 	s.Modules[plugins.Pace] = stack.ModuleConfig{Name: "edt", Params: plugins.Params{"window_pacing": "false"}}
 	p := tcptest.New(t, tcptest.Config{Stack: s, Link: memlink.Config{AtoB: memlink.Path{Hold: hold}}})

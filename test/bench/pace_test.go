@@ -63,6 +63,8 @@ func TestPaceProofs(t *testing.T) {
 		{"100 Mbit/s, late completions: sends if nothing is unacknowledged", 75e6, 88e6},
 		{"100 Mbit/s, late completions: sends if nothing or one piece is", 94e6, 94.2e6},
 		{"Jain's index of 100 bulk flows", leastJain, 1},
+		{"p99 of 100 flows' requests beside a greedy one, FIFO and ring filled as far as they take it", 3e6, 6e6},
+		{"500-byte writes: Nagle, automatic corking", v["500-byte writes: Nagle"], 40e9},
 		{"500-byte writes: no delay, automatic corking", 1.5 * v["500-byte writes: no delay"], 40e9},
 	} {
 		if v[c.name] < c.least || v[c.name] > c.most {
