@@ -146,9 +146,10 @@ func TestTogetherSwap(t *testing.T) {
 	}
 	swap("cubic") // a fresh instance
 	own := m.pids()[plugins.Cong]
-	if own == shared || len(children(t)) != 2 {
-		t.Errorf("processes %v, children %v", m.pids(), children(t))
+	if own == shared {
+		t.Errorf("processes %v", m.pids())
 	}
+	waitFor(t, "the end of reno's process", func() bool { return len(children(t)) == 2 })
 	if _, err := m.Set(t.Context(), plugins.Rtx, "btree", plugins.Params{}); err == nil {
 		t.Error("no parameter is a change")
 	}
