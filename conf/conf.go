@@ -126,7 +126,7 @@ type TCP struct {
 	SYNRetries        int       `toml:"syn_retries"`
 	SYNLinearTimeouts int       `toml:"syn_linear_timeouts"`
 	SYNCookies        string    `toml:"syn_cookies" one:"overflow off always"`
-	ECN               string    `toml:"ecn" one:"off passive on accecn"`
+	ECN               string    `toml:"ecn" one:"off passive on accecn accecn-passive"`
 	FastOpenQueue     int       `toml:"fast_open_queue"`    // connections per listener that serve data before their handshake is over
 	Retries           int       `toml:"retries"`            // consecutive retransmission timeouts before a connection is given up
 	AdvertisedTimeout Duration  `toml:"advertised_timeout"` // user timeout that peers are told (RFC 5482); 0: the option is neither sent nor read

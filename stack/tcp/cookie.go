@@ -114,7 +114,7 @@ func (e *Engine) cookieTime(k *Tuple, s *synInfo) uint32 {
 // (RFC 9768, 5.1), that of classic ECN has no flags.
 func cookieMode(m ECN, flags uint16) uint8 {
 	switch {
-	case m == ECNAccurate && flags&ace>>aceShift > 1:
+	case m.servesAccurate() && flags&ace>>aceShift > 1:
 		return ecnAccurate
 	case m != ECNOff:
 		return ecnClassic

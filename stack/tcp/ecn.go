@@ -12,12 +12,18 @@ type ECN uint8
 
 // Modes of ECN, as net.ipv4.tcp_ecn of Linux has them.
 const (
-	ECNDefault  ECN = iota // of a connection: the stack's; of a stack: ECNPassive
-	ECNOff                 // never (0)
-	ECNPassive             // classic ECN if the peer asks for it (2)
-	ECNOn                  // classic ECN is asked for, and taken up (1)
-	ECNAccurate            // AccECN is asked for; AccECN and classic ECN are taken up (3)
+	ECNDefault     ECN = iota // of a connection: the stack's; of a stack: ECNPassive
+	ECNOff                    // never (0)
+	ECNPassive                // classic ECN if the peer asks for it (2)
+	ECNOn                     // classic ECN is asked for, and taken up (1)
+	ECNAccurate               // AccECN is asked for; AccECN and classic ECN are taken up (3)
+	ECNServesBoth             // as ECNAccurate, but classic ECN is asked for (4)
+	ECNPassiveBoth            // as ECNAccurate, but nothing is asked for (5)
 )
+
+// asks reports whether active opens ask for ECN, and servesAccurate whether AccECN is taken up.
+func (m ECN) asks() bool           { return m == ECNOn || m == ECNAccurate || m == ECNServesBoth }
+func (m ECN) servesAccurate() bool { return m >= ECNAccurate }
 
 // ecnMode is how a connection or listener that begins with s, which may be nil, uses ECN.
 func (e *Engine) ecnMode(s *Setup) ECN {
@@ -63,7 +69,7 @@ func (m ECN) takeUp(flags uint16) uint8 {
 	switch {
 	case m == ECNOff:
 		return ecnNone
-	case m == ECNAccurate:
+	case m.servesAccurate():
 		return offered(flags)
 	case flags&(wire.CWR|wire.ECE) == wire.CWR|wire.ECE:
 		return ecnClassic
@@ -123,7 +129,7 @@ func (c *Conn) noECN() {
 // askECN makes the SYN of an active open ask for ECN, unless that made the peer silent lately.
 func (e *Engine) askECN(c *Conn, m ECN) {
 	c.noECN()
-	if m != ECNOn && m != ECNAccurate || e.ecnHoles.has(&c.Tuple, e.now) {
+	if !m.asks() || e.ecnHoles.has(&c.Tuple, e.now) {
 		return
 	}
 	c.more().ecn = newECN(ecnNone)

@@ -207,7 +207,7 @@ func (s *settings) setSysctl(name, value string) error {
 	case "tcp_keepalive_probes":
 		s.tcp.KeepaliveCount = n[0]
 	case "tcp_ecn":
-		modes := []tcp.ECN{tcp.ECNOff, tcp.ECNOn, tcp.ECNPassive, tcp.ECNAccurate}
+		modes := []tcp.ECN{tcp.ECNOff, tcp.ECNOn, tcp.ECNPassive, tcp.ECNAccurate, tcp.ECNServesBoth, tcp.ECNPassiveBoth}
 		if n[0] < 0 || n[0] >= len(modes) {
 			return unsupported("sysctl %s=%s", name, value)
 		}

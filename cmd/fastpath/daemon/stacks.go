@@ -126,7 +126,7 @@ func tcpConfig(c *conf.TCP, mtu int) tcp.Config {
 }
 
 // ecnModes are the values of tcp.ecn.
-var ecnModes = map[string]tcp.ECN{"off": tcp.ECNOff, "passive": tcp.ECNPassive, "on": tcp.ECNOn, "accecn": tcp.ECNAccurate}
+var ecnModes = map[string]tcp.ECN{"off": tcp.ECNOff, "passive": tcp.ECNPassive, "on": tcp.ECNOn, "accecn": tcp.ECNAccurate, "accecn-passive": tcp.ECNPassiveBoth}
 
 // synCookies are the values of tcp.syn_cookies.
 var synCookies = map[string]tcp.SynCookies{"overflow": tcp.CookiesOverflow, "off": tcp.CookiesOff, "always": tcp.CookiesAlways}
