@@ -32,18 +32,27 @@ func rates(r *Result, from, to time.Duration) (xs []float64) {
 }
 
 // TestCongFairness: flows of a kind that start together share the link: Jain's index is 0.95 after 60 s. Of the BDP each of 2 and 10 flows
-// has 33 segments, each of 100 has 12. The buffer is one BDP; for the two BBRs it is two, since several flows of BBR keep up to 1.5 BDP
+// has 33 segments, each of 50 has 25, each of 100 has 12. The buffer is one BDP; for the two BBRs it is two, since several flows of BBR keep up to 1.5 BDP
 // queued (facts P7) and live in constant loss in less.
 //
 // With one BDP ten flows of version 1 have 0.82 to 0.94 by seed, and that is the algorithm: each keeps 2·BDP, six segments and what
 // acknowledgements run ahead in flight, ten of them 2.6 BDP where 2 fit, so that an eighth is lost, and 19.5 % in four rounds is a
 // policer's. Linux' own, ten flows over the same path, have 0.63 and 0.87 (TestShares of test/versus), ours 0.99 beside them.
+//
+// 50 flows of version 3, of 25 segments each, are at 0.98, but 100 of 12 are at 0.94 here, and stay about there (0.95 after 180 s). In two BDP
+// nothing is lost, so that no bound is found; what draws the shares together then is the room for aggregated acknowledgements and two
+// segments in UP, against what a flow gains that happens to probe while the queue is short, up to a quarter in each of three rounds.
+// Version 1 adds six segments to every window instead, and has 0.998. With one BDP, 100 of version 3 have 0.77 (ten: 0.92 to 0.97): where a
+// probe is of 20 segments, one that is lost is more than 2 %, and ends it.
 func TestCongFairness(t *testing.T) {
 	for _, cc := range kinds {
 		for _, c := range []struct {
 			flows, mbit int
 			rtt         time.Duration
-		}{{2, 20, 40 * time.Millisecond}, {10, 100, 40 * time.Millisecond}, {100, 150, 100 * time.Millisecond}} {
+		}{{2, 20, 40 * time.Millisecond}, {10, 100, 40 * time.Millisecond}, {50, 150, 100 * time.Millisecond}, {100, 150, 100 * time.Millisecond}} {
+			if c.flows == 50 && cc != "bbr3" {
+				continue
+			}
 			t.Run(fmt.Sprintf("%s/%d", cc, c.flows), func(t *testing.T) {
 				if c.flows > 2 && !*full {
 					t.Skip("long: make test-cong runs it")
