@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"net/netip"
 	"testing"
+	"time"
 
 	"github.com/fastpath-tcp/fastpath/pmd/memlink"
 	"github.com/fastpath-tcp/fastpath/stack"
@@ -237,7 +238,9 @@ func ping(t *testing.T, p *tcptest.Peer) {
 }
 
 // TCP options that are malformed (RFC 9293, MUST-5 and MUST-7): the segment counts, what stands before the bad option too, and nothing breaks.
+// Each is counted, once.
 func TestBadOptions(t *testing.T) {
+	malformed := map[string]bool{"length 0": true, "length 1": true, "beyond the end": true, "kind alone at the end": true, "kind 255, length 0": true}
 	for name, opts := range map[string][]byte{
 		"length 0":              {2, 0, 0, 0},
 		"length 1":              {3, 1, 0, 0},
@@ -266,11 +269,53 @@ func TestBadOptions(t *testing.T) {
 			g := p.Flow(6000, 80)
 			p.SendFrame(g.Frame(&wire.TCP{SrcPort: 6000, DstPort: 80, Seq: g.ISS, Flags: wire.SYN, Window: 10000}, opts, 0, 0))
 			g.Expect("S. 0:0(0) ack 1")
-			g.Send(". 1:1(0) ack 1")
+			p.SendFrame(g.Frame(&wire.TCP{SrcPort: 6000, DstPort: 80, Seq: g.ISS + 1, Ack: g.IRS + 1, Flags: wire.ACK, Window: 10000}, opts, 0, 0))
 			g.Accept(l)
+			want := uint64(0)
+			if malformed[name] {
+				want = 3*pool + 2
+			}
+			if got := p.Stats().TCP.BadOptions; got != want {
+				t.Errorf("%d segments with malformed options were counted, want %d", got, want)
+			}
 			ping(t, p)
 		})
 	}
+}
+
+// Malformed options are counted once in every state, not only in that of established connections.
+func TestBadOptionsInEveryState(t *testing.T) {
+	p := tcptest.New(t, tcptest.Config{Stack: stack.Config{TCP: tcp.Config{SynCookies: tcp.CookiesAlways, TimeWait: time.Minute}}})
+	l := p.Listen(10)
+	want := uint64(0)
+	send := func(state string, f *tcptest.Flow, sq, ack uint32, flags uint16) {
+		t.Helper()
+		p.SendFrame(f.Frame(&wire.TCP{SrcPort: f.Port, DstPort: f.StackPort, Seq: f.ISS + sq, Ack: ack, Flags: flags, Window: 10000}, []byte{2, 0, 0, 0}, 0, 0))
+		p.Idle(time.Microsecond)
+		want++
+		if got := p.Stats().TCP.BadOptions; got != want {
+			t.Errorf("%s: %d counted, want %d", state, got, want)
+		}
+	}
+	f := p.Flow(5000, 80)
+	send("LISTEN, SYN", f, 0, 0, wire.SYN)
+	f.Expect("S. 0:0(0) ack 1")
+	send("LISTEN, cookie", f, 1, f.IRS+1, wire.ACK)
+	f.Accept(l)
+	send("LISTEN, ACK of nothing", p.Flow(5001, 80), 1, 1, wire.ACK)
+	p.Take()
+	send("LISTEN, reset", p.Flow(5002, 80), 1, 1, wire.RST)
+	g := p.Connect()
+	g.Expect("S 0:0(0)")
+	send("SYN-SENT", g, 0, g.IRS+1, wire.SYN|wire.ACK)
+	g.Expect(". 1:1(0) ack 1")
+	g.Close()
+	g.Expect("F. 1:1(0) ack 1")
+	g.Send("F. 1:1(0) ack 2")
+	g.Expect(". 2:2(0) ack 2")
+	send("TIME-WAIT", g, 2, g.IRS+2, wire.ACK)
+	send("TIME-WAIT, SYN", g, 100_000, 0, wire.SYN)
+	p.Take()
 }
 
 // Floods that are not malformed, only hostile: SYNs of many ports and addresses, and segments with every combination of flags at every

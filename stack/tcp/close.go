@@ -208,7 +208,7 @@ func (e *Engine) timeWaitAck(tw *timeWait) {
 // timeWaitSegment is the TIME-WAIT state (RFC 9293, 3.10.7.4; RFC 6191).
 func (e *Engine) timeWaitSegment(tw *timeWait, k *Tuple, t *wire.TCP) {
 	var o wire.Options
-	wire.ParseOptions(t.Opts, &o)
+	e.readOptions(t, &o)
 	hasTS := tw.tsOK && o.Set&wire.OptTS != 0
 	old := hasTS && int32(o.TSVal-tw.tsRecent) < 0
 	if t.Flags&(wire.SYN|wire.ACK|wire.RST) == wire.SYN && !old &&
@@ -217,7 +217,7 @@ func (e *Engine) timeWaitSegment(tw *timeWait, k *Tuple, t *wire.TCP) {
 		iss := tw.sndNxt + 65535 + 2
 		if l := e.listener(k); l != nil {
 			e.dropTimeWait(e.slotOf(k))
-			e.passiveOpen(l, k, t, max(iss, 1))
+			e.passiveOpen(l, k, t, &o, max(iss, 1))
 			return
 		}
 	}

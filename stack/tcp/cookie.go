@@ -123,7 +123,7 @@ func cookieMode(m ECN, flags uint16) uint8 {
 }
 
 // cookieAck takes an acknowledgement that belongs to no connection for one of a cookie. It returns false if it is none.
-func (e *Engine) cookieAck(l *Listener, k *Tuple, t *wire.TCP) bool {
+func (e *Engine) cookieAck(l *Listener, k *Tuple, t *wire.TCP, o *wire.Options) bool {
 	if e.cfg.SynCookies == CookiesOff || e.now >= e.syn.cookieUntil || t.Flags&(wire.SYN|wire.RST) != 0 {
 		return false
 	}
@@ -141,8 +141,6 @@ func (e *Engine) cookieAck(l *Listener, k *Tuple, t *wire.TCP) bool {
 		e.Stats.ListenDrops++
 		return true
 	}
-	var o wire.Options
-	wire.ParseOptions(t.Opts, &o)
 	s := synInfo{irs: t.Seq - 1, mss: mss, window: t.Window}
 	if o.Set&wire.OptTS != 0 && !e.cfg.NoTimestamps {
 		bits := o.TSEcr & cookieTSMask
@@ -167,6 +165,6 @@ func (e *Engine) cookieAck(l *Listener, k *Tuple, t *wire.TCP) bool {
 	e.received(c, l, &s, t.Ack-1)
 	c.count.SegsOut = 1
 	c.setTimer(timerState, e.now.Add(rtoInitial))
-	e.segment(c, t)
+	e.segmentWith(c, t, o)
 	return true
 }

@@ -202,9 +202,7 @@ func inWindow(sq, n, rcvNxt, wnd uint32) bool {
 func (e *Engine) halfSegment(slot uint32, t *wire.TCP) {
 	h := e.slots[slot].half
 	var o wire.Options
-	if !wire.ParseOptions(t.Opts, &o) {
-		e.Stats.BadOptions++
-	}
+	e.readOptions(t, &o)
 	rcvNxt := h.peer.irs + 1
 	old := h.peer.tsOK && o.Set&wire.OptTS != 0 && t.Flags&wire.RST == 0 && int32(o.TSVal-h.peer.tsVal) < 0
 	switch {
@@ -233,7 +231,7 @@ func (e *Engine) halfSegment(slot uint32, t *wire.TCP) {
 	case e.env.Budget.Level() == mem.Full:
 		e.Stats.ListenDrops++
 	default:
-		e.segment(e.promote(slot), t)
+		e.segmentWith(e.promote(slot), t, &o)
 	}
 }
 

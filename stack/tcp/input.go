@@ -11,13 +11,24 @@ import (
 
 // segment processes a segment of an existing connection, in the order of RFC 9293, 3.10.7.3 and 3.10.7.4.
 func (e *Engine) segment(c *Conn, t *wire.TCP) {
-	c.count.SegsIn++
-	var o wire.Options // in any segment (RFC 9293, MUST-5)
-	if len(t.Opts) > 0 && !wire.ParseOptions(t.Opts, &o) {
-		e.Stats.BadOptions++ // what was parsed before counts
+	var o wire.Options
+	e.readOptions(t, &o)
+	e.segmentWith(c, t, &o)
+}
+
+// readOptions reads the options of a segment of any state (RFC 9293, MUST-5), once: malformed ones are counted, and what stands before
+// them counts.
+func (e *Engine) readOptions(t *wire.TCP, o *wire.Options) {
+	if len(t.Opts) > 0 && !wire.ParseOptions(t.Opts, o) {
+		e.Stats.BadOptions++
 	}
+}
+
+// segmentWith is segment for a segment whose options were read.
+func (e *Engine) segmentWith(c *Conn, t *wire.TCP, o *wire.Options) {
+	c.count.SegsIn++
 	if c.state == SynSent {
-		e.synSent(c, t, &o)
+		e.synSent(c, t, o)
 		return
 	}
 	e.touch(c)
@@ -34,7 +45,7 @@ func (e *Engine) segment(c *Conn, t *wire.TCP) {
 		t.Window >>= c.sndScale
 		c.ackNow = true
 	}
-	if c.tsOK && o.Set&wire.OptTS != 0 && t.Flags&wire.RST == 0 && e.paws(c, t, &o) {
+	if c.tsOK && o.Set&wire.OptTS != 0 && t.Flags&wire.RST == 0 && e.paws(c, t, o) {
 		e.Stats.PAWS++
 		e.answerOld(c, t)
 		return
@@ -43,7 +54,7 @@ func (e *Engine) segment(c *Conn, t *wire.TCP) {
 		e.gotReset(c)
 		return
 	}
-	if !e.acceptable(c, t) {
+	if !e.acceptable(c, t, o) {
 		return
 	}
 	// Second, RST (RFC 5961, 3.2).
@@ -72,7 +83,7 @@ func (e *Engine) segment(c *Conn, t *wire.TCP) {
 	if c.state == SynReceived && !e.synReceivedAck(c, t) {
 		return
 	}
-	if !e.ack(c, t, &o) {
+	if !e.ack(c, t, o) {
 		return
 	}
 	// Sixth, urgent data. Seventh, text. Eighth, FIN.
@@ -80,7 +91,7 @@ func (e *Engine) segment(c *Conn, t *wire.TCP) {
 		c.announced(t)
 	}
 	if len(t.Payload) > 0 || t.Flags&wire.FIN != 0 {
-		e.measureRTT(c, t, &o)
+		e.measureRTT(c, t, o)
 		e.text(c, t)
 	}
 }
@@ -109,14 +120,14 @@ func (c *Conn) overtaken(t *wire.TCP, age int32) bool {
 
 // acceptable is the first check, of the sequence number (RFC 9293, 3.10.7.4). It trims the segment to the window. At a closed window a
 // reset counts as ever (MUST-66).
-func (e *Engine) acceptable(c *Conn, t *wire.TCP) bool {
+func (e *Engine) acceptable(c *Conn, t *wire.TCP, o *wire.Options) bool {
 	wnd := c.rcvAdv - c.rcvNxt
 	n := t.SeqLen()
 	inside := inWindow(t.Seq, n, c.rcvNxt, wnd)
 	if inside && wnd == 0 && n > 0 && len(t.Payload) > 0 {
 		inside = false // a zero window takes no text, but its ACK counts (RFC 9293, 3.10.7.4)
 		if t.Flags&(wire.RST|wire.SYN) == 0 && t.Flags&wire.ACK != 0 {
-			e.ackOnly(c, t)
+			e.ackOnly(c, t, o)
 		}
 	}
 	if !inside {
@@ -140,13 +151,11 @@ func (e *Engine) answerOld(c *Conn, t *wire.TCP) {
 }
 
 // ackOnly takes the acknowledgement of a segment whose text has no room.
-func (e *Engine) ackOnly(c *Conn, t *wire.TCP) {
-	var o wire.Options
-	wire.ParseOptions(t.Opts, &o)
+func (e *Engine) ackOnly(c *Conn, t *wire.TCP, o *wire.Options) {
 	if c.state.synchronized() {
 		bare := *t
 		bare.Payload, bare.Flags = nil, t.Flags&^wire.FIN
-		if e.ack(c, &bare, &o) && t.Flags&wire.URG != 0 { // RFC 9293, MUST-66
+		if e.ack(c, &bare, o) && t.Flags&wire.URG != 0 { // RFC 9293, MUST-66
 			c.announced(t)
 		}
 	}

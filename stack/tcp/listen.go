@@ -177,20 +177,22 @@ func (e *Engine) listener(k *Tuple) *Listener {
 
 // listenSegment is the LISTEN state (RFC 9293, 3.10.7.2).
 func (e *Engine) listenSegment(l *Listener, k *Tuple, t *wire.TCP) {
+	var o wire.Options
+	e.readOptions(t, &o)
 	switch {
 	case t.Flags&wire.RST != 0:
 	case t.Flags&wire.ACK != 0:
-		if !e.cookieAck(l, k, t) {
+		if !e.cookieAck(l, k, t, &o) {
 			e.refuse(k, t)
 		}
 	case t.Flags&wire.SYN != 0 && t.Flags&wire.FIN == 0:
-		e.passiveOpen(l, k, t, 0)
+		e.passiveOpen(l, k, t, &o, 0)
 	}
 }
 
 // passiveOpen answers a SYN. A full accept queue drops it: the peer tries again, when there may be room. A full SYN queue has it
 // answered by a cookie, or dropped if there are to be none.
-func (e *Engine) passiveOpen(l *Listener, k *Tuple, t *wire.TCP, minISS uint32) {
+func (e *Engine) passiveOpen(l *Listener, k *Tuple, t *wire.TCP, o *wire.Options, minISS uint32) {
 	full := int(l.syns.Load()) >= max(l.max, minSynBacklog)
 	if full {
 		e.Stats.ReqQFull++
@@ -204,9 +206,7 @@ func (e *Engine) passiveOpen(l *Listener, k *Tuple, t *wire.TCP, minISS uint32) 
 		e.Stats.ListenDrops++
 		return
 	}
-	var o wire.Options
-	wire.ParseOptions(t.Opts, &o)
-	s := e.readSYN(k, t, &o)
+	s := e.readSYN(k, t, o)
 	s.ecn, s.ipECN = e.ecnMode(l.setup).takeUp(t.Flags), e.ipECN
 	if (full || e.cfg.SynCookies == CookiesAlways) && minISS == 0 {
 		e.sendCookie(l, k, &s)
@@ -216,7 +216,7 @@ func (e *Engine) passiveOpen(l *Listener, k *Tuple, t *wire.TCP, minISS uint32) 
 	if iss == 0 {
 		iss = e.isn(k)
 	}
-	if e.fastSyn(l, k, t, &o, &s, iss) {
+	if e.fastSyn(l, k, t, o, &s, iss) {
 		return
 	}
 	if slot, ok := e.newHalf(l, k, &s, iss); ok {
