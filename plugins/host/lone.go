@@ -57,8 +57,15 @@ func OpenLone(ctx context.Context, kind plugins.Kind, path string, params plugin
 		return nil, err
 	}
 	l.r, l.Module = rs[0], rs[0]
+	go func(c *child, r remote) {
+		<-c.exited
+		r.die("its process has ended")
+	}(l.proc.child.Load(), l.r)
 	return l, nil
 }
+
+// PID is the number of the process.
+func (l *Lone) PID() int { return l.proc.child.Load().PID() }
 
 // Fault says why the module is dead; "" if it is not.
 func (l *Lone) Fault() string { return l.r.Fault() }

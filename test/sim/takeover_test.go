@@ -2,10 +2,12 @@ package sim
 
 import (
 	"io"
+	"os"
 	"testing"
 	"time"
 
 	"github.com/fastpath-tcp/fastpath/plugins"
+	modhost "github.com/fastpath-tcp/fastpath/plugins/host"
 	"github.com/fastpath-tcp/fastpath/plugins/rtx"
 	"github.com/fastpath-tcp/fastpath/pmd/memlink"
 	"github.com/fastpath-tcp/fastpath/stack"
@@ -46,14 +48,36 @@ func (s *successor) Poll(now plugins.Time, in []rtx.Event, out []rtx.Command) in
 // The log reaches them spread over turns, of which none is long; and of what the peer has SACKed, before or during the replay, nothing is
 // sent again: no more than where one module serves all the time.
 func TestTakeOver(t *testing.T) {
-	alone := takeOver(t, nil)
-	if again := takeOver(t, []string{"list", "btree"}); again > alone+10 {
+	alone := takeOver(t, nil, nil)
+	if again := takeOver(t, nil, []string{"list", "btree"}); again > alone+10 {
 		t.Errorf("%d segments sent again for nothing, %d without a take-over", again, alone)
 	}
 }
 
-// takeOver moves the flow from module to module, and returns how many segments arrived that had arrived before.
-func takeOver(t *testing.T, modules []string) (again int) {
+// TestTakeOverFromProcess: the module is a process, which is killed while a queue of 100 000 segments is acknowledged out of order. The
+// fallback gets all of it, with what was SACKed, over turns of which none is long, and nothing that was SACKed is sent again.
+func TestTakeOverFromProcess(t *testing.T) {
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := modhost.OpenLone(t.Context(), plugins.Rtx, exe, nil, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	if again := takeOver(t, l, []string{"btree"}); again > 10 {
+		t.Errorf("%d segments sent again for nothing", again)
+	}
+}
+
+// takeOver moves the flow from module to module, of which the first, if it is a process, is killed for it. It returns how many segments
+// arrived that had arrived before.
+func takeOver(t *testing.T, process *modhost.Lone, modules []string) (again int) {
 	const segments, mtu, mss = 100_000, 296, 296 - 52
 	const first, total = 50_000, 50_000 + (segments+100)*mss
 	path := memlink.Path{Delay: 50 * time.Millisecond}
@@ -65,6 +89,15 @@ func takeOver(t *testing.T, modules []string) (again int) {
 		t.Fatal(err)
 	}
 	defer w.Close() //nolint:errcheck // the test has failed, or looks at it below
+	if process != nil {
+		index, err := w.A.Attach(plugins.Rtx, "process", []any{process.Module})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.A.Use(plugins.Rtx, index, plugins.Selection{}); err != nil {
+			t.Fatal(err)
+		}
+	}
 	src, dst, err := w.Connect(80)
 	if err != nil {
 		t.Fatal(err)
@@ -108,7 +141,16 @@ func takeOver(t *testing.T, modules []string) (again int) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := w.A.Use(plugins.Rtx, index, plugins.Selection{}); err != nil {
+		if process != nil {
+			if i := w.A.Conns()[0]; i.Sacked < total/4 || i.Unacked < segments/2 {
+				t.Errorf("%d segments and %d bytes SACKed before the process is killed", i.Unacked, i.Sacked)
+			}
+			kill(t, process)
+			err = w.A.SetFallback(plugins.Rtx, index)
+		} else {
+			_, err = w.A.Use(plugins.Rtx, index, plugins.Selection{})
+		}
+		if err != nil {
 			t.Fatal(err)
 		}
 		run("replay to "+name, func(*tcp.Info) bool { return s.whole })
@@ -134,4 +176,21 @@ func takeOver(t *testing.T, modules []string) (again int) {
 		t.Errorf("%d bytes of %d, %d timeouts", c.taken, total, a.RTOs)
 	}
 	return (int(b.BytesIn) - total) / mss
+}
+
+// kill kills a module's process, and returns when the host knows.
+func kill(t *testing.T, l *modhost.Lone) {
+	t.Helper()
+	p, err := os.FindProcess(l.PID())
+	if err == nil {
+		err = p.Kill()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(10 * time.Second); l.Fault() == ""; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the host does not see that the process is gone")
+		}
+	}
 }
