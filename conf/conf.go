@@ -127,6 +127,7 @@ type TCP struct {
 	SYNLinearTimeouts int       `toml:"syn_linear_timeouts"`
 	SYNCookies        string    `toml:"syn_cookies" one:"overflow off always"`
 	ECN               string    `toml:"ecn" one:"off passive on accecn accecn-passive"`
+	AutoCork          bool      `toml:"autocork"`           // small writes wait for others while the port is busy
 	FastOpenQueue     int       `toml:"fast_open_queue"`    // connections per listener that serve data before their handshake is over
 	Retries           int       `toml:"retries"`            // consecutive retransmission timeouts before a connection is given up
 	AdvertisedTimeout Duration  `toml:"advertised_timeout"` // user timeout that peers are told (RFC 5482); 0: the option is neither sent nor read
@@ -310,7 +311,7 @@ func Default() *Config {
 		TCP: TCP{ // Linux 6.12's figures, but for the largest buffers
 			SendBuffer: 512 * MiB, ReceiveBuffer: 512 * MiB, ReceiveStart: 64 * KiB, MinPathMTU: 552, PathProbing: ProbeBlackHole, InitialWindow: 10,
 			DelayedACK: Duration(40 * time.Millisecond), MinRTO: Duration(200 * time.Millisecond), MaxRTO: Duration(120 * time.Second),
-			SYNRetries: 7, SYNCookies: "overflow", ECN: "passive", Retries: 15,
+			SYNRetries: 7, SYNCookies: "overflow", ECN: "passive", AutoCork: true, Retries: 15,
 			MinUserTimeout: Duration(100 * time.Second), MaxUserTimeout: Duration(time.Hour),
 			KeepAliveIdle: Duration(2 * time.Hour), KeepAliveInterval: Duration(75 * time.Second), KeepAliveProbes: 9,
 			TimeWait: Duration(time.Minute), FinWait: Duration(time.Minute), OrphanTimeout: Duration(102200 * time.Millisecond),

@@ -107,3 +107,6 @@ func (s *Stack) TimeWaits() (all []tcp.Info) {
 
 // Memory returns the figures of the memory budget.
 func (s *Stack) Memory() mem.Stats { return s.budget.Stats() }
+
+// AutoCork reports whether small writes of connections wait for others while the port is busy, unless they say otherwise.
+func (s *Stack) AutoCork() bool { return !s.cfg.TCP.NoAutoCork }

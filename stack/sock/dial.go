@@ -71,7 +71,7 @@ func (d *Dialer) dial(ctx context.Context, network string, ap netip.AddrPort) (*
 	if err := ctx.Err(); err != nil {
 		return fail("", contextError(err))
 	}
-	o := newOptions(d.KeepAlive, d.KeepAliveConfig)
+	o := newOptions(d.Stack, d.KeepAlive, d.KeepAliveConfig)
 	o.FastOpen = d.FastOpen
 	if d.Control != nil {
 		if err := d.Control(network, ap.String(), o); err != nil {

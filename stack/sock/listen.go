@@ -72,7 +72,7 @@ func (lc *ListenConfig) listen(network, address string, ap netip.AddrPort) (*Lis
 	if network == "tcp" && ap.Addr().IsUnspecified() { // any of both families, as in package net
 		ap = netip.AddrPortFrom(netip.Addr{}, ap.Port())
 	}
-	o := newOptions(lc.KeepAlive, lc.KeepAliveConfig)
+	o := newOptions(lc.Stack, lc.KeepAlive, lc.KeepAliveConfig)
 	if lc.Control != nil {
 		if err := lc.Control(network, address, o); err != nil {
 			return fail(err)

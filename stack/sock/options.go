@@ -16,7 +16,7 @@ import (
 type Options struct {
 	NoDelay       bool // no Nagle's algorithm; true unless Control clears it, as in package net
 	Cork          bool
-	AutoCork      bool                // see Conn.SetAutoCork; true unless Control clears it
+	AutoCork      bool                // see Conn.SetAutoCork; true unless the stack's settings say otherwise
 	KeepAlive     net.KeepAliveConfig // on unless the Dialer or ListenConfig say otherwise, as in package net
 	ReadBuffer    int                 // bytes that may wait for the reader
 	WriteBuffer   int                 // bytes that may wait for the peer's acknowledgement
@@ -35,12 +35,12 @@ type Options struct {
 	Congestion, Pacing, Recovery string
 }
 
-// newOptions are net's defaults.
-func newOptions(period time.Duration, keep net.KeepAliveConfig) *Options {
+// newOptions are net's defaults, and the stack's where net has none.
+func newOptions(st *stack.Stack, period time.Duration, keep net.KeepAliveConfig) *Options {
 	if !keep.Enable && period >= 0 {
 		keep = net.KeepAliveConfig{Enable: true, Idle: period}
 	}
-	return &Options{NoDelay: true, AutoCork: true, KeepAlive: keep}
+	return &Options{NoDelay: true, AutoCork: st.AutoCork(), KeepAlive: keep}
 }
 
 // setup is what the engine makes of them. Modules must be there.

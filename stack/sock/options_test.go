@@ -173,6 +173,39 @@ func TestInfoAfterEnd(t *testing.T) {
 	c1.Close()
 }
 
+// Automatic corking is the stack's setting, unless a connection says otherwise.
+func TestAutoCorkDefault(t *testing.T) {
+	for _, off := range []bool{false, true} {
+		var cfg stack.Config
+		cfg.TCP.NoAutoCork = off
+		sa, sb := pair(t, cfg)
+		ln, err := (&sock.ListenConfig{Stack: sb}).Listen(t.Context(), "tcp", ":80")
+		if err != nil {
+			t.Fatal(err)
+		}
+		d := sock.Dialer{Stack: sa}
+		for _, own := range []bool{false, true} {
+			if own {
+				d.Control = func(_, _ string, o *sock.Options) error {
+					o.AutoCork = !o.AutoCork
+					return nil
+				}
+			}
+			c := must(d.Dial("tcp", "10.0.0.2:80"))
+			s := must(ln.Accept())
+			if got := must(c.(*sock.Conn).Info()).Options&tcp.OptAutoCork != 0; got == (off != own) {
+				t.Errorf("off in the stack: %v, the other way for the connection: %v: corks %v", off, own, got)
+			}
+			if got := must(s.(*sock.Conn).Info()).Options&tcp.OptAutoCork != 0; got == off {
+				t.Errorf("off in the stack: %v: an accepted connection corks: %v", off, got)
+			}
+			c.Close()
+			s.Close()
+		}
+		ln.Close()
+	}
+}
+
 // A rate limit holds from when it is set until it is lifted, and corks and marks of a connection do not hurt a transfer.
 func TestMaxPacingRate(t *testing.T) {
 	sa, sb := pair(t, stack.Config{})

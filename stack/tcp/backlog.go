@@ -58,6 +58,15 @@ func (b *backlog) full() bool {
 	return true
 }
 
+// portFull counts that.
+func (e *Engine) portFull() bool {
+	if e.port.backlog.full() {
+		e.Stats.BacklogWaits++
+		return true
+	}
+	return false
+}
+
 // room is how many bytes more may enter. More may be sent than that by what is less than a segment.
 func (b *backlog) room() uint32 {
 	switch {

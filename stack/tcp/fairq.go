@@ -108,7 +108,7 @@ func (e *Engine) Output() {
 	e.fullStop = stuck
 	e.port.backlog.open = !e.env.Keeps && e.env.Fifo.Len() == 0 || e.cfg.NoBacklogLimit
 	for e.ready.n > 0 {
-		if e.port.backlog.full() {
+		if e.portFull() {
 			e.fullStop = true
 			return
 		}

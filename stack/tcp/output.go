@@ -120,7 +120,7 @@ func (e *Engine) sendData(c *Conn) sendResult {
 		if budget == 0 {
 			return sendMore
 		}
-		if e.port.backlog.full() {
+		if e.portFull() {
 			return sendFull
 		}
 		most := min(budget, e.port.backlog.segments(c.mss))
@@ -145,7 +145,7 @@ func (e *Engine) sendData(c *Conn) sendResult {
 		if !e.paced(c) {
 			return sendDone
 		}
-		if e.port.backlog.full() {
+		if e.portFull() {
 			return sendFull
 		}
 		run := e.runLength(c, n, fin, min(budget, e.port.backlog.segments(n)), large)

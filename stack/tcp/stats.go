@@ -66,6 +66,7 @@ type Stats struct {
 	HorizonRefusals             uint64 // times that writers had to wait because the next departure lay too far ahead
 	SmallQueueWaits             uint64 // times that a flow waited because it had too much in the port's queue
 	PortLate                    uint64 // times that a flow had waited for the port for 2 ms, and went on without it
+	BacklogWaits                uint64 // times that output stopped because FIFO and port had enough to stay busy
 	AutoCorking                 uint64 // writes that waited to be joined by others, because the port was busy (TCPAutoCorking)
 	SackIgnored                 uint64
 	AppLimitedMarks, IdleStarts uint64

@@ -116,6 +116,14 @@ func (c *check) path(key string, p *Path) {
 			c.bad(at(f.name), "without a rate nothing queues")
 		}
 	}
+	for _, f := range []struct {
+		name string
+		v    conf.Duration
+	}{{"hold", p.Hold}, {"hold_each", p.HoldEach}} {
+		if f.v.D() < 0 || f.v.D() > time.Second {
+			c.bad(at(f.name), "%v is not within 0s … 1s", f.v)
+		}
+	}
 	if p.Queue > 1<<32 {
 		c.bad(at("queue"), "%v is more than 4GiB", p.Queue)
 	}
@@ -282,14 +290,21 @@ func (c *check) setPath(key string, e *Event) {
 		if (e.Path == d.name || e.Path == "both") && !impaired(d.path) {
 			c.bad(key+".path", "link.%s is clean from the start: it needs a rate, a delay or some other impairment to be changed later", d.name)
 		}
-		c.path(key+".set", map[string]*Path{"a_to_b": &e.aToB, "b_to_a": &e.bToA}[d.name])
+		p := map[string]*Path{"a_to_b": &e.aToB, "b_to_a": &e.bToA}[d.name]
+		c.path(key+".set", p)
+		if (e.Path == d.name || e.Path == "both") && !holds(d.path) && holds(p) {
+			c.bad(key+".set", "link.%s has neither hold nor hold_each from the start: they cannot be set later", d.name)
+		}
 	}
 }
+
+// holds reports whether the path's sending port keeps its frames.
+func holds(p *Path) bool { return p.Hold != 0 || p.HoldEach != 0 }
 
 // impaired reports whether frames of the path wait in a line, so that it can be changed.
 func impaired(p *Path) bool {
 	m := p.memlink()
 	l := &m.Loss
-	return m.Rate != 0 || p.Trace != "" || m.Delay != 0 || m.Jitter != 0 || m.Reorder != 0 || m.Duplicate != 0 || m.Corrupt != 0 || l.Random != 0 ||
+	return holds(p) || m.Rate != 0 || p.Trace != "" || m.Delay != 0 || m.Jitter != 0 || m.Reorder != 0 || m.Duplicate != 0 || m.Corrupt != 0 || l.Random != 0 ||
 		len(l.Frames) != 0 || l.Burst != 0 || l.Gilbert != memlink.Gilbert{}
 }

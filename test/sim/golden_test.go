@@ -101,7 +101,7 @@ func TestScenarios(t *testing.T) {
 			})
 		}
 	}
-	for _, name := range []string{"swap", "kinds", "backandforth"} {
+	for _, name := range []string{"swap", "kinds", "backandforth", "latesent"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := run(t, load(t, name), Options{})

@@ -88,6 +88,8 @@ type Path struct {
 	Duplicate   Probability   `toml:"duplicate"`
 	Reorder     Reorder       `toml:"reorder"`
 	Corrupt     Corrupt       `toml:"corrupt"`
+	Hold        conf.Duration `toml:"hold"`      // the sending port keeps its frames, and tells so long after the bottleneck has served one
+	HoldEach    conf.Duration `toml:"hold_each"` // it tells together, at least so long after the last time, what it has sent meanwhile
 
 	trace *memlink.Trace
 }
@@ -215,7 +217,7 @@ func (p *Path) memlink() memlink.Path {
 		},
 		PolicerRate: p.Policer.Rate.Bits(), PolicerBurst: int(p.Policer.Burst),
 		Duplicate: memlink.PPB(p.Duplicate), Reorder: memlink.PPB(p.Reorder.Chance), ReorderDelay: p.Reorder.By.D(),
-		Corrupt: memlink.PPB(p.Corrupt.Chance), CorruptBits: p.Corrupt.Bits,
+		Corrupt: memlink.PPB(p.Corrupt.Chance), CorruptBits: p.Corrupt.Bits, Hold: p.Hold.D(), HoldEach: p.HoldEach.D(),
 	}
 }
 

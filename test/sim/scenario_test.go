@@ -197,3 +197,26 @@ func FuzzScenario(f *testing.F) {
 		}
 	})
 }
+
+// How late a port tells is bounded, and whether it keeps frames at all cannot change.
+func TestHoldKeys(t *testing.T) {
+	for _, c := range []struct{ link, set, want string }{
+		{`hold = "2s"`, `hold = "1ms"`, "link.a_to_b.hold: 2s is not within 0s … 1s"},
+		{`hold_each = "1001ms"`, `hold_each = "1ms"`, "link.a_to_b.hold_each: 1.001s is not within 0s … 1s"},
+		{`rate = "1Mbit/s"`, `hold_each = "1ms"`, "event[0].set: link.a_to_b has neither hold nor hold_each from the start"},
+		{`hold = "1ms"`, `hold = "0s", hold_each = "1ms"`, ""},
+	} {
+		text := "duration = \"1s\"\n[link.a_to_b]\n" + c.link + "\n[[flow]]\nkind = \"bulk\"\n[[event]]\nat = \"0s\"\npath = \"a_to_b\"\nset = { " + c.set + " }\n"
+		s, err := Parse("x.toml", []byte(text))
+		switch {
+		case c.want == "" && err != nil:
+			t.Errorf("%s, %s: %v", c.link, c.set, err)
+		case c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)):
+			t.Errorf("%s, %s: %v, want %s", c.link, c.set, err, c.want)
+		case c.want == "":
+			if p := s.Link.AtoB.memlink(); p.Hold != time.Millisecond {
+				t.Errorf("%+v", p)
+			}
+		}
+	}
+}

@@ -121,7 +121,7 @@ func tcpConfig(c *conf.TCP, mtu int) tcp.Config {
 		AdvTimeout:     c.AdvertisedTimeout.D(), MinUserTimeout: c.MinUserTimeout.D(), MaxUserTimeout: c.MaxUserTimeout.D(),
 		KeepaliveIdle: c.KeepAliveIdle.D(), KeepaliveEvery: c.KeepAliveInterval.D(), KeepaliveCount: c.KeepAliveProbes,
 		PortLow: c.Ports.Min, PortHigh: c.Ports.Max, NoSACK: !c.SACK, NoTimestamps: !c.Timestamps, NoWScale: !c.WindowScaling,
-		SynCookies: synCookies[c.SYNCookies], ECN: ecnModes[c.ECN], FastOpenQueue: c.FastOpenQueue,
+		SynCookies: synCookies[c.SYNCookies], ECN: ecnModes[c.ECN], FastOpenQueue: c.FastOpenQueue, NoAutoCork: !c.AutoCork,
 	}
 }
 
