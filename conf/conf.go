@@ -57,6 +57,7 @@ type Port struct {
 	Queues    int            `toml:"queues"`    // queue pairs
 	Ring      int            `toml:"ring"`      // descriptors per receive and per transmit ring; 0: the driver's own choice
 	Buffers   int            `toml:"buffers"`   // packet buffers in the pool of each queue
+	TSO       bool           `toml:"tso"`       // the port cuts TCP segments, where it offers to
 	Addresses []netip.Prefix `toml:"addresses"`
 	Gateway   netip.Addr     `toml:"gateway"`  // default route of its family; invalid: none
 	Gateway6  netip.Addr     `toml:"gateway6"` // default route of IPv6; invalid: none
@@ -335,7 +336,7 @@ func Default() *Config {
 
 // setDefaults makes a new element of a list what it is before its keys are read.
 func (p *Port) setDefaults() {
-	p.MTU, p.Queues, p.Buffers, p.ExceptionRate = 1500, 1, 8192, 20_000
+	p.MTU, p.Queues, p.Buffers, p.TSO, p.ExceptionRate = 1500, 1, 8192, true, 20_000
 }
 
 func (w *Worker) setDefaults() {

@@ -12,7 +12,7 @@ func (v *validator) vlan(key string, p *Port) {
 	if v.has(key + ".vlan") {
 		between(v, key+".vlan", p.VLAN, 1, maxVLAN)
 	}
-	for _, k := range []string{"driver", "interface", "vdev", "device", "peer", "replay", "record", "mac", "queues", "ring", "buffers"} {
+	for _, k := range []string{"driver", "interface", "vdev", "device", "peer", "replay", "record", "mac", "queues", "ring", "buffers", "tso"} {
 		if v.has(key + "." + k) {
 			v.at(key+"."+k, "has no meaning with parent: it is the parent's")
 		}

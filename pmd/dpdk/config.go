@@ -18,7 +18,8 @@ type Config struct {
 	Queues  int              // queue pairs; default 1
 	Ring    int              // descriptors per receive and per transmit ring; 0: the PMD's choice
 	Buffers int              // per queue; default 4096
-	BufSize int              // bytes of a buffer, headroom included, at most 65535; 0: enough for the MTU. TSO needs more
+	BufSize int              // bytes of a buffer, headroom included, at most 65535; 0: enough for the MTU
+	NoTSO   bool             // have segments cut before frames are handed to the port
 	Promisc bool             // receive frames to any MAC address
 
 	EAL EAL

@@ -27,6 +27,21 @@ func TestVirtio(t *testing.T) {
 	pmdtest.Run(t, func(t *testing.T) (a, b pmd.Port) { return virtio(t, Config{}) }, pmdtest.Options{TxRing: 64})
 }
 
+// TestVirtioLarge sends large frames over rings whose device takes them: they leave in many buffers and arrive in one.
+func TestVirtioLarge(t *testing.T) {
+	for _, ring := range []string{"", ",packed_vq=1"} {
+		pmdtest.Run(t, func(t *testing.T) (a, b pmd.Port) {
+			sock := filepath.Join(t.TempDir(), "vhost.sock")
+			back := open(t, Config{Vdev: "net_vhost0,tso=1,iface=" + sock, BufSize: 65535, Buffers: 512, Ring: 64})
+			front := open(t, Config{Vdev: "net_virtio_user0,path=" + sock + ring})
+			if i := front.Info(); i.Caps&pmd.TSO == 0 || i.MaxTSO < 60000 {
+				t.Fatalf("capabilities %b, MaxTSO %d", i.Caps, i.MaxTSO)
+			}
+			return back, front
+		}, pmdtest.Options{Only: "Large"})
+	}
+}
+
 // TestTap joins two taps by a bridge.
 func TestTap(t *testing.T) {
 	pmdtest.Run(t, func(t *testing.T) (a, b pmd.Port) {

@@ -53,8 +53,8 @@ const (
 	rssHash = rssTCP4 | C.RTE_ETH_RSS_NONFRAG_IPV6_TCP
 )
 
-// planOffloads chooses from what the device says about itself. room is the size of the largest frame that a buffer holds.
-func planOffloads(info *C.struct_rte_eth_dev_info, queues, mtu, room int) offloads {
+// planOffloads chooses from what the device says about itself. size is that of a buffer, parts the most that a frame may have of them.
+func planOffloads(info *C.struct_rte_eth_dev_info, queues, mtu, size, parts int, tso bool) offloads {
 	var o offloads
 	rxCapa, txCapa := uint64(info.rx_offload_capa), uint64(info.tx_offload_capa)
 
@@ -67,15 +67,11 @@ func planOffloads(info *C.struct_rte_eth_dev_info, queues, mtu, room int) offloa
 		o.tx |= txCapa & (C.RTE_ETH_TX_OFFLOAD_TCP_CKSUM | C.RTE_ETH_TX_OFFLOAD_IPV4_CKSUM)
 		o.caps |= pmd.TxCsum
 		o.hwIP = txCapa&C.RTE_ETH_TX_OFFLOAD_IPV4_CKSUM != 0
-		const headers = ethOverhead + 60 + 60
-		if txCapa&C.RTE_ETH_TX_OFFLOAD_TCP_TSO != 0 && room-headers >= 2*mtu {
-			o.tx |= C.RTE_ETH_TX_OFFLOAD_TCP_TSO
-			o.caps |= pmd.TSO
-			o.maxTSO = room - headers
+		if tso && txCapa&C.RTE_ETH_TX_OFFLOAD_TCP_TSO != 0 {
+			o.planTSO(info, mtu, size, parts)
 		}
 	}
-	// All mbufs of a queue come from its own mempool and have one reference: what RTE_ETH_TX_OFFLOAD_MBUF_FAST_FREE asks for.
-	o.tx |= txCapa & C.RTE_ETH_TX_OFFLOAD_MBUF_FAST_FREE
+	// RTE_ETH_TX_OFFLOAD_MBUF_FAST_FREE stays off: with it PMDs neither look for further segments nor call back for external buffers.
 
 	if hf := uint64(info.flow_type_rss_offloads) & rssHash; queues > 1 && hf&rssTCP4 != 0 {
 		o.hf = hf
@@ -87,6 +83,24 @@ func planOffloads(info *C.struct_rte_eth_dev_info, queues, mtu, room int) offloa
 		o.key = bytes.Repeat(defaultKey, 1+size/len(defaultKey))[:size]
 	}
 	return o
+}
+
+// planTSO says how large frames may be: as many buffers as a frame may have, all but the first full, or one large buffer.
+func (o *offloads) planTSO(info *C.struct_rte_eth_dev_info, mtu, size, parts int) {
+	multi := uint64(info.tx_offload_capa) & C.RTE_ETH_TX_OFFLOAD_MULTI_SEGS
+	if most := int(info.tx_desc_lim.nb_seg_max); most > 0 {
+		parts = min(parts, most)
+	}
+	if multi == 0 {
+		parts = 1
+	}
+	most := min(parts*size-headroom-ethOverhead-pmd.MaxHeaders, pmd.MaxLarge-pmd.MaxHeaders)
+	if most < 2*mtu {
+		return
+	}
+	o.tx |= C.RTE_ETH_TX_OFFLOAD_TCP_TSO | multi
+	o.caps |= pmd.TSO
+	o.maxTSO = most
 }
 
 // options are the arguments of DevConfigure.

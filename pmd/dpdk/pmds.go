@@ -8,13 +8,14 @@ import "fmt"
 type traits struct {
 	copies   bool // a transmitted frame is copied or discarded in the burst, and its mbuf free again
 	ringless bool // no buffers wait in a receive ring
+	cuts4    bool // its segmentation, in software, knows only IPv4
 	anyMAC   bool // receives whatever its peer sends, so that an address that it does not take can be the port's nonetheless
 	burst    int  // most frames per burst, so that a call stays within some 20 µs
 }
 
 var pmds = map[string]traits{
 	"net_af_packet":   {copies: true, ringless: true, burst: 8},
-	"net_tap":         {copies: true, burst: 8},
+	"net_tap":         {copies: true, cuts4: true, burst: 8},
 	"net_pcap":        {copies: true, ringless: true, burst: 8},
 	"net_null":        {copies: true, ringless: true, burst: 64},
 	"net_virtio_user": {anyMAC: true, burst: 64}, // it takes one only with mac= in vdev

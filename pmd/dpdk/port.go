@@ -157,7 +157,7 @@ func (p *Port) open(socketsBefore []int) error {
 		return err
 	}
 	size := p.bufSize(mtu, int(ci.min_rx_bufsize))
-	p.caps = planOffloads(ci, p.cfg.Queues, mtu, size-headroom)
+	p.caps = planOffloads(ci, p.cfg.Queues, mtu, size, p.ring()/2, !p.cfg.NoTSO && !p.traits.cuts4)
 	if p.traits.copies {
 		p.caps.caps |= pmd.Copies
 	}
@@ -239,10 +239,7 @@ func (p *Port) configure(info *C.struct_rte_eth_dev_info, mtu int) error {
 // makeQueues makes each queue with its mempool.
 func (p *Port) makeQueues(size, mtu int) error {
 	ring := fmt.Sprintf("ring = %d", p.cfg.Ring)
-	rx, tx := C.uint16_t(p.cfg.Ring), C.uint16_t(p.cfg.Ring)
-	if p.cfg.Ring == 0 {
-		rx, tx = 512, 512
-	}
+	rx, tx := C.uint16_t(p.ring()), C.uint16_t(p.ring())
 	if err := p.try("the device rejects the size of its rings", ring, func() error { return errno(C.adjust_desc(C.uint16_t(p.id), &rx, &tx)) }); err != nil {
 		return err
 	}
@@ -271,6 +268,14 @@ func (p *Port) makeQueues(size, mtu int) error {
 		}
 	}
 	return nil
+}
+
+// ring is the number of descriptors that each ring is asked to have.
+func (p *Port) ring() int {
+	if p.cfg.Ring == 0 {
+		return 512
+	}
+	return p.cfg.Ring
 }
 
 func (p *Port) onSocket() []ethdev.QueueOption {
@@ -313,9 +318,13 @@ func (p *Port) describe(driver string, info *C.struct_rte_eth_dev_info, mtu int)
 		Driver: "dpdk:" + driver, Name: p.cfg.Name, MAC: bytes.Clone(mac.HardwareAddr()), MTU: mtu,
 		Caps: p.caps.caps, MaxTSO: p.caps.maxTSO, RSSKey: key, RSSTable: table,
 	}
+	tells := !p.traits.copies && C.fp_tells(C.uint16_t(p.id)) != 0
 	for _, q := range p.queues {
 		if p.caps.hwHash {
 			q.c.hw_hash = 1
+		}
+		if tells {
+			q.c.tells = 1
 		}
 		q.start()
 	}

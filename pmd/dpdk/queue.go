@@ -31,7 +31,7 @@ type Queue struct {
 
 	burst    int
 	maxFrame int    // bytes of a frame that is not to be segmented
-	maxTSO   int    // bytes of one that is; 0 without TSO
+	maxTSO   int    // payload bytes of one that is; 0 without TSO
 	allowed  uint16 // Tx flags of a Buf that the port heeds
 	avail    int    // buffers in the mempool after the last Poll
 	wake     int
@@ -74,7 +74,7 @@ func newQueue(p *Port, i, size, mtu int) (*Queue, error) {
 	setting := fmt.Sprintf("buffers = %d, buf_size = %d; memory", n, size)
 	if err := p.try("no memory for the buffers", setting, func() (err error) {
 		// Threads that run Go are no EAL threads, which alone use a mempool's own caches.
-		opts := append(at, mempool.OptCacheSize(0), mempool.OptPrivateDataSize(8))
+		opts := append(at, mempool.OptCacheSize(0), mempool.OptPrivateDataSize(C.sizeof_struct_fp_priv))
 		q.mp, err = mempool.CreateMbufPool(fmt.Sprintf("fp%d", poolSeq.Add(1)), uint32(n), uint16(size), opts...)
 		return err
 	}); err != nil {
@@ -109,9 +109,7 @@ func newQueue(p *Port, i, size, mtu int) (*Queue, error) {
 	if p.caps.caps&pmd.TxCsum != 0 {
 		q.allowed = pmd.TxIPCsum | pmd.TxTCPCsum
 	}
-	if p.caps.maxTSO > 0 {
-		q.maxTSO = size - headroom
-	}
+	q.maxTSO = p.caps.maxTSO
 	return q, nil
 }
 
@@ -172,54 +170,87 @@ func (q *Queue) Poll(tx, rx []*pmd.Buf) (ntx, nrx int) {
 
 // stage describes as many frames as there is room for.
 func (q *Queue) stage(tx []*pmd.Buf) (taken int) {
-	room, n, bytes := q.TxRoom(), 0, 0
+	room, n, parts, frames, bytes := q.TxRoom(), 0, 0, 0, 0
 	for _, b := range tx {
 		if n == room {
 			bump(&q.count.txFull, 1)
 			break
 		}
-		size := b.Len()
-		if !q.sendable(b, size) {
+		if !q.sendable(b) {
 			q.reject(b)
 			taken++
 			continue
 		}
 		if b.Pool() != q.pool {
-			own := q.pool.Get()
+			own := q.pool.Copy(b)
 			if own == nil {
 				break
 			}
-			copyFrame(own, b)
 			b.Free()
 			b = own
 		}
+		k, size := b.Wire()
+		more, ok := q.parts(b, parts)
+		if !ok {
+			bump(&q.count.txFull, 1)
+			break
+		}
 		t := &q.c.tx[n]
 		t.m = C.uintptr_t(b.Handle)
-		t.off, t.len = C.uint16_t(b.Off()), C.uint16_t(size)
+		t.off, t.len, t.more = C.uint16_t(b.Off()), C.uint16_t(b.Len()), C.uint16_t(more)
 		t.seg_size, t.flags = C.uint16_t(b.SegSize), C.uint16_t(b.Flags&(pmd.TxIPCsum|pmd.TxTCPCsum))
 		t.l2_len, t.l3_len, t.l4_len = C.uint8_t(b.L2Len), C.uint8_t(b.L3Len), C.uint8_t(b.L4Len)
 		q.pool.Sent(b)
+		parts += more
+		frames += k
 		bytes += size
 		n++
 		taken++
 	}
 	q.c.ntx = C.uint16_t(n)
-	bump(&q.count.txFrames, uint64(n))
+	bump(&q.count.txFrames, uint64(frames))
 	bump(&q.count.txBytes, uint64(bytes))
 	return taken
 }
 
-// sendable reports whether the frame is one that the port can send: anything else could stall a PMD's ring.
-func (q *Queue) sendable(b *pmd.Buf, size int) bool {
-	const ethHeader = 14
-	limit := q.maxFrame
-	if b.SegSize > 0 {
-		if size < int(b.L2Len)+int(b.L3Len)+int(b.L4Len) {
-			return false
-		}
-		limit = q.maxTSO
+// parts describes what a large frame goes on in, behind used parts of frames before it, and hands it to DPDK. It does nothing, and reports
+// false, if there is no room.
+func (q *Queue) parts(b *pmd.Buf, used int) (n int, ok bool) {
+	for m := b.More; m != nil; m = m.More {
+		n++
 	}
-	return size >= ethHeader && size <= limit && b.Flags&(pmd.TxIPCsum|pmd.TxTCPCsum)&^q.allowed == 0
+	if used+n > C.FP_PARTS {
+		return 0, false
+	}
+	m := b.More
+	b.More = nil
+	for i := range n {
+		next := m.More
+		m.More = nil
+		t := &q.c.part[used+i]
+		t.m, t.off, t.len = C.uintptr_t(m.Handle), C.uint16_t(m.Off()), C.uint16_t(m.Len())
+		q.pool.Sent(m)
+		m = next
+	}
+	return n, true
+}
+
+// Uncompleted implements pmd.Completer. PMDs that cannot be asked for what they have sent complete a frame when they take it.
+func (q *Queue) Uncompleted() int { return int(uint32(q.c.staged) - uint32(q.c.sent)) }
+
+// sendable reports whether the frame is one that the port can send: anything else could stall a PMD's ring.
+func (q *Queue) sendable(b *pmd.Buf) bool {
+	const ethHeader = 14
+	size := b.Len()
+	if b.Flags&(pmd.TxIPCsum|pmd.TxTCPCsum)&^q.allowed != 0 {
+		return false
+	}
+	if !b.Large() {
+		return size >= ethHeader && size <= q.maxFrame && b.More == nil
+	}
+	head := b.HeaderLen()
+	return q.maxTSO > 0 && b.L2Len >= ethHeader && b.L3Len >= 20 && b.L4Len >= 20 && size >= head && head+int(b.SegSize) <= q.maxFrame &&
+		b.Size()-head <= q.maxTSO && b.Flags&pmd.TxTCPCsum != 0
 }
 
 // reject frees a frame that the port cannot send.
@@ -230,14 +261,6 @@ func (q *Queue) reject(b *pmd.Buf) {
 	} else {
 		b.Free()
 	}
-}
-
-// copyFrame makes dst a copy of a frame that sendable accepted.
-func copyFrame(dst, src *pmd.Buf) {
-	dst.SetLen(src.Len())
-	copy(dst.Bytes(), src.Bytes())
-	dst.Flags, dst.SegSize = src.Flags, src.SegSize
-	dst.L2Len, dst.L3Len, dst.L4Len = src.L2Len, src.L3Len, src.L4Len
 }
 
 // exchange says how many buffers go to the mempool or come from it.

@@ -20,7 +20,7 @@ void fp_queue_free(struct fp_queue *q)
 
 static inline uint32_t buf_index(struct rte_mbuf *m)
 {
-	return *(uint32_t *)rte_mbuf_to_priv(m);
+	return ((struct fp_priv *)rte_mbuf_to_priv(m))->index;
 }
 
 struct index_arg {
@@ -36,7 +36,7 @@ static void index_one(struct rte_mempool *mp, void *opaque, void *obj, unsigned 
 	if (idx >= a->n)
 		return;
 	a->table[idx] = obj;
-	*(uint32_t *)rte_mbuf_to_priv(obj) = idx;
+	((struct fp_priv *)rte_mbuf_to_priv(obj))->index = idx;
 }
 
 void fp_index(struct rte_mempool *mp, struct rte_mbuf **table, uint32_t n)
@@ -79,10 +79,57 @@ static void offload(const struct fp_queue *q, const struct fp_tx *t, struct rte_
 	m->ol_flags = ol;
 }
 
+// chain appends the buffers in which a large frame goes on.
+static const struct fp_part *chain(struct rte_mbuf *m, const struct fp_part *p, uint16_t n)
+{
+	struct rte_mbuf *last = m;
+
+	for (m->nb_segs += n; n--; p++) {
+		struct rte_mbuf *s = (struct rte_mbuf *)p->m;
+
+		s->data_off = p->off;
+		s->data_len = p->len;
+		s->ol_flags = 0;
+		m->pkt_len += p->len;
+		last->next = s;
+		last = s;
+	}
+	return p;
+}
+
+static void complete(void *addr, void *opaque)
+{
+	const struct fp_priv *p = opaque;
+
+	(void)addr;
+	if ((int32_t)(p->at - p->queue->sent) > 0)
+		p->queue->sent = p->at;
+}
+
+// mark makes DPDK tell when it frees a frame: DPDK reports no completions, but calls back for an external buffer. The mbuf's own memory
+// is declared to be one; when it is freed, it becomes the mbuf's again. A PMD treats such frames a little worse (virtio's cannot put its
+// header before them), and sends in order, so that a burst's last frame speaks for all.
+static void mark(struct fp_queue *q, struct rte_mbuf *m)
+{
+	struct fp_priv *p;
+
+	while (m->next)
+		m = m->next;
+	p = rte_mbuf_to_priv(m);
+	p->at = q->staged;
+	p->queue = q;
+	p->mark.free_cb = complete;
+	p->mark.fcb_opaque = p;
+	rte_mbuf_ext_refcnt_set(&p->mark, 1);
+	m->shinfo = &p->mark;
+	m->ol_flags |= RTE_MBUF_F_EXTERNAL;
+}
+
 // stage appends the frames of the turn to the stage.
 static void stage(struct fp_queue *q)
 {
 	struct rte_mbuf **new = q->stage + q->nstage;
+	const struct fp_part *part = q->part;
 	bool prepare = false;
 	uint16_t i, n = q->ntx, kept = 0;
 
@@ -94,6 +141,8 @@ static void stage(struct fp_queue *q)
 		m->data_len = t->len;
 		m->pkt_len = t->len;
 		m->ol_flags = 0;
+		if (t->more)
+			part = chain(m, part, t->more);
 		if (t->flags | t->seg_size) {
 			offload(q, t, m);
 			prepare = true;
@@ -116,6 +165,19 @@ static void stage(struct fp_queue *q)
 		n = kept;
 	}
 	q->nstage += n;
+	if (!q->tells || !n)
+		return;
+	q->staged += n;
+	q->unmarked += n;
+	if (q->unmarked > 1) {
+		mark(q, new[n - 1]);
+		q->unmarked = 0;
+	}
+}
+
+int fp_tells(uint16_t port)
+{
+	return rte_eth_tx_done_cleanup(port, 0, 0) >= 0;
 }
 
 // may_send reports whether the PMD will not block: net_af_packet waits in poll(2) without a time limit while its ring is full
@@ -132,6 +194,8 @@ static void transmit(struct fp_queue *q)
 {
 	uint16_t n;
 
+	if (q->tells && q->staged != q->sent)
+		rte_eth_tx_done_cleanup(q->port, q->qid, 0);
 	if (q->ntx)
 		stage(q);
 	if (!q->nstage || !may_send(q))

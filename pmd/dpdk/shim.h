@@ -11,6 +11,7 @@
 enum {
 	FP_BURST = 64, // most frames that one call offers to the PMD or asks it for
 	FP_XFER = 128, // most buffers that one call moves between the pool and the mempool, each way
+	FP_PARTS = 1024, // most buffers of large frames behind their first, in one call
 	FP_CACHE = 32, // size of a queue's own mempool cache
 };
 
@@ -30,7 +31,24 @@ struct fp_tx {
 	uint16_t off, len; // of the frame in the buffer
 	uint16_t seg_size;
 	uint16_t flags;
+	uint16_t more;     // buffers in which it goes on: the next of the queue's parts
 	uint8_t l2_len, l3_len, l4_len;
+};
+
+// A further buffer of a large frame.
+struct fp_part {
+	uintptr_t m;
+	uint16_t off, len;
+};
+
+struct fp_queue;
+
+// The private area of an mbuf.
+struct fp_priv {
+	uint32_t index; // in its pool
+	uint32_t at;    // of a mark: value of the queue's sent when its frame is complete
+	struct fp_queue *queue;
+	struct rte_mbuf_ext_shared_info mark;
 };
 
 // A received frame.
@@ -47,6 +65,7 @@ struct fp_queue {
 	uint16_t burst;   // frames that the stage holds, at most FP_BURST
 	uint8_t hw_ip;    // the device completes IPv4 header checksums
 	uint8_t hw_hash;  // the hash of received frames is the one promised
+	uint8_t tells;    // the PMD can be asked to free what it has sent, so that frames complete then
 	int wait_fd;      // >= 0: offer frames only while this socket is writable
 	struct rte_mempool *mp;
 	struct rte_mempool_cache *cache;
@@ -57,8 +76,12 @@ struct fp_queue {
 	uint16_t nrx, nfill, nstage;
 	uint32_t avail; // buffers in the mempool
 	uint32_t rx_errors, tx_errors; // of this call
+	uint32_t staged, sent; // with tells: frames that were ever staged, and of these complete
+
+	uint16_t unmarked; // frames staged since the last mark
 
 	struct fp_tx tx[FP_BURST];
+	struct fp_part part[FP_PARTS];
 	struct fp_rx rx[FP_BURST];
 	uintptr_t spill[FP_XFER];  // mbufs
 	uint32_t fill[FP_XFER]; // indexes
@@ -73,6 +96,9 @@ void fp_queue_free(struct fp_queue *q);
 // fp_poll runs one turn: it stages tx[0..ntx), offers the stage to the PMD, puts spill[0..nspill) into the mempool, receives up
 // to rx_max frames, and takes up to fill_max buffers from the mempool. The caller keeps ntx + nstage within burst.
 void fp_poll(struct fp_queue *q);
+
+// fp_tells asks a started port whether it frees on demand what it has sent.
+int fp_tells(uint16_t port);
 
 // fp_drop_stage frees what the PMD has not taken, and empties the cache.
 void fp_drop_stage(struct fp_queue *q);

@@ -19,6 +19,8 @@ type Options struct {
 	Async bool
 	// Allocates: Poll allocates, so the test of that is left out.
 	Allocates bool
+	// Only, if set, is the one test to run, for variants of a driver whose others pass the whole suite.
+	Only string
 	// Idle, if set, is called after each turn in which nothing was received, for instance to advance a virtual clock.
 	Idle func()
 }
@@ -46,6 +48,9 @@ func Run(t *testing.T, open func(t *testing.T) (a, b pmd.Port), o Options) {
 		{"CloseTwice", testCloseTwice},
 	}
 	for _, tc := range tests {
+		if o.Only != "" && tc.name != o.Only {
+			continue
+		}
 		t.Run(tc.name, func(t *testing.T) {
 			a, b := open(t)
 			p := &pair{T: t, o: o, run: runs.Add(1)}

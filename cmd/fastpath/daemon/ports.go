@@ -65,12 +65,12 @@ func (d *Daemon) openPort(c *conf.Port, links map[string]pmd.Port) (pmd.Port, er
 	switch c.Driver {
 	case conf.DriverDPDK:
 		return dpdk.Open(dpdk.Config{
-			Name: c.Name, Vdev: c.Vdev, Device: c.Device, MAC: mac, MTU: c.MTU, Queues: c.Queues, Ring: c.Ring, Buffers: c.Buffers, EAL: d.eal(),
+			Name: c.Name, Vdev: c.Vdev, Device: c.Device, MAC: mac, MTU: c.MTU, Queues: c.Queues, Ring: c.Ring, Buffers: c.Buffers, NoTSO: !c.TSO, EAL: d.eal(),
 		})
 	case conf.DriverAFPacket:
 		return opened(afpacket.Open(afpacket.Config{Interface: c.Interface, Queues: c.Queues, RingFrames: c.Ring, PoolSize: c.Buffers, MAC: mac}))
 	case conf.DriverTap:
-		return opened(tap.Open(tap.Config{Name: c.Interface, Queues: c.Queues, PoolSize: c.Buffers, MAC: mac, MTU: c.MTU}))
+		return opened(tap.Open(tap.Config{Name: c.Interface, Queues: c.Queues, PoolSize: c.Buffers, MAC: mac, MTU: c.MTU, NoTSO: !c.TSO}))
 	case conf.DriverMemlink:
 		return d.openMemlink(c, links)
 	case conf.DriverPcap:
