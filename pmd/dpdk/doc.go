@@ -54,6 +54,15 @@
 // same call. What the PMD refuses waits there for the next Poll, so that TxRoom holds for every PMD. A transmitted buffer belongs
 // to DPDK until the PMD frees its mbuf.
 //
+// # Segmentation and completions
+//
+// A port whose device has TSO for IPv4 and IPv6 takes large frames (pmd.TSO), in as many mbufs as its descriptors allow.
+//
+// DPDK reports no completions. It calls back when an mbuf with an external buffer is freed, so the last frame of a burst is made one, with
+// the mbuf's own memory, and in the next Poll the PMD is asked to free what it has sent (rte_eth_tx_done_cleanup), all in the one call
+// into C. Queue.Uncompleted counts. PMDs that cannot be asked, net_virtio among them, would free a frame only when later ones need its
+// place; with those, and with those that copy, a frame is complete when Poll has taken it.
+//
 // # Static programs
 //
 // With Debian 12's libdpdk-dev a program links fully statically, PMDs included, without environment variables. PMDs register
