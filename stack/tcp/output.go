@@ -142,6 +142,10 @@ func (e *Engine) sendData(c *Conn) sendResult {
 		if budget == 0 {
 			return sendMore
 		}
+		if large != 0 && c.burst.left == 0 && e.defers(c, fin, large) {
+			e.stopped(c, deferred)
+			return sendDone
+		}
 		if !e.paced(c) {
 			return sendDone
 		}
@@ -182,6 +186,8 @@ func (e *Engine) runLength(c *Conn, n uint32, fin bool, budget, large uint32) ui
 	}
 	if c.line.Rate != plugins.Unlimited {
 		most = min(most, (c.burst.left+n-1)/n)
+	} else if large != 0 {
+		most = min(most, c.cwnd/2/n) // two frames at least fit into the window, so that acknowledgements keep coming (cwnd quota)
 	}
 	return max(min(most, uint32(room/uint64(n))), 1)
 }
@@ -194,6 +200,7 @@ const (
 	noWindow      // the peer's window is full
 	noCwnd        // the congestion window is full
 	heldSmall     // Nagle, or a window too small to be worth a segment
+	deferred      // the next acknowledgement will allow a larger piece
 )
 
 // nextSegment decides what new segment may leave: n payload bytes and perhaps the FIN (RFC 9293, 3.8.6.2.1 and MUST-38).
