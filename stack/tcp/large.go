@@ -66,7 +66,7 @@ func (e *Engine) defers(c *Conn, fin bool, large uint32) bool {
 	case cwnd < rwnd:
 		c.cwndLimited = true
 	}
-	e.Stats.TSODefers++
+	e.Stats.TsoDefers++
 	return true
 }
 

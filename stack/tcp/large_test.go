@@ -233,14 +233,14 @@ func TestDefer(t *testing.T) {
 			if n := len(p.Take()); n != 30 {
 				t.Fatalf("%d segments in a window of 30", n)
 			}
-			before := p.Stats().TCP.TSODefers
+			before := p.Stats().TCP.TsoDefers
 			p.Idle(c.after)
 			f.Send(fmt.Sprintf(". 1:1(0) ack %d win 30000", una+1000*c.acked))
 			got := len(p.Take())
 			if got != c.sent {
 				t.Errorf("%d segments left, want %d", got, c.sent)
 			}
-			if n := p.Stats().TCP.TSODefers - before; (n > 0) != (c.sent == 0) {
+			if n := p.Stats().TCP.TsoDefers - before; (n > 0) != (c.sent == 0) {
 				t.Errorf("%d times deferred", n)
 			}
 			if c.sent == 0 { // what waited goes with the next

@@ -50,7 +50,7 @@ type Stats struct {
 	RcvPruned                   uint64 // times that out-of-order data was dropped to make room for the next bytes
 	SndMemWaits                 uint64 // times that a writer waited for memory
 	LargeFrames                 uint64 // of several segments, which the port cut
-	TSODefers                   uint64 // times that what the windows allowed waited for an acknowledgement, to be more
+	TsoDefers                   uint64 // times that what the windows allowed waited for an acknowledgement, to be more
 	NoBuffers                   uint64 // times that output waited for a buffer
 	TxFull                      uint64 // times that output waited for room in the TX FIFO
 	AbortOnClose, AbortOnData   uint64

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -26,6 +27,7 @@ type virtio struct {
 	merge   bool // receive buffers may be merged
 	chains  bool // testpmd sends what is longer than 2 KiB in several pieces: as a device to one buffer, as a driver by indirect descriptors
 	partial bool // testpmd leaves TCP's checksums to the ring's other end
+	tso     bool // testpmd's device takes large frames, which testpmd cuts for the client
 }
 
 func (v virtio) String() string {
@@ -58,6 +60,9 @@ func (w *world) back(server bool) string {
 	if !server {
 		s += ",client=1"
 	}
+	if w.virtio.tso {
+		s += ",tso=1"
+	}
 	return s
 }
 
@@ -87,6 +92,10 @@ func (w *world) startBridge() {
 	if v.partial {
 		forward = "csum" // its engine writes the sum of the pseudo-header, and leaves the rest to the port
 		commands += "csum set tcp hw 1\ncsum set ip sw 1\n"
+	}
+	if v.tso {
+		forward = "csum"
+		commands += "csum set tcp hw 0\ncsum set ip hw 0\ntso set 1400 0\n"
 	}
 	if v.chains {
 		commands += "port config 1 tx_offload multi_segs on\n"
@@ -257,6 +266,36 @@ func TestVirtio(t *testing.T) {
 	}
 }
 
+// TestVirtioLarge has the daemon send large frames through a ring whose device takes them: they arrive, byte for byte, and a capture shows
+// them as they are on a wire. With tso = false none are sent.
+func TestVirtioLarge(t *testing.T) {
+	need(t, "curl", "tshark", "stdbuf", "dpdk-testpmd")
+	for _, keys := range []string{"", "tso = false\n"} {
+		t.Run(map[bool]string{true: "on", false: "off"}[keys == ""], func(t *testing.T) {
+			w := newWorld(t, link{driver: "virtio", virtio: &virtio{tso: true, merge: true}, portKeys: keys})
+			offered := slices.Contains(w.stat().Ports[0].Offloads, "tso")
+			if offered == (keys != "") {
+				t.Errorf("offloads %v", w.stat().Ports[0].Offloads)
+			}
+			w.download(4 << 20)
+			w.upload(1 << 20)
+			if n := w.stat().Counters["tcp_large_frames"]; (n > 50) != offered {
+				t.Errorf("%d large frames", n)
+			}
+			file := w.capture(200)
+			for _, bad := range []string{"_ws.malformed", "tcp.len > 1460", "ip.len > 1500", "ip.checksum.status != 1", "ip.dst == " + clientIP + " && tcp.checksum.status != 1"} {
+				if n := w.tshark(file, bad); n != 0 {
+					t.Errorf("%d frames in the capture with %s", n, bad)
+				}
+			}
+			w.mustNotDrop()
+			w.settled()
+			w.stop()
+			w.stopBridge()
+		})
+	}
+}
+
 // mustNotDrop wants the daemon to have found no frame bad.
 func (w *world) mustNotDrop() {
 	w.Helper()
@@ -280,7 +319,7 @@ func TestVirtioUnfinished(t *testing.T) {
 			v := virtio{backend: backend, partial: partial}
 			t.Run(v.String(), func(t *testing.T) {
 				w := newWorld(t, link{driver: "virtio", virtio: &v})
-				file := w.capture(500)
+				file := w.capture(200)
 				bad, all := w.tshark(file, fromClient+" && tcp.checksum.status != 1"), w.tshark(file, fromClient)
 				if all < 20 || partial && bad < all*9/10 || !partial && bad != 0 {
 					t.Errorf("%d of %d frames of the client have an unfinished checksum", bad, all)
