@@ -319,7 +319,7 @@ func TestVirtioUnfinished(t *testing.T) {
 			v := virtio{backend: backend, partial: partial}
 			t.Run(v.String(), func(t *testing.T) {
 				w := newWorld(t, link{driver: "virtio", virtio: &v})
-				file := w.capture(200)
+				file := w.capture(500)
 				bad, all := w.tshark(file, fromClient+" && tcp.checksum.status != 1"), w.tshark(file, fromClient)
 				if all < 20 || partial && bad < all*9/10 || !partial && bad != 0 {
 					t.Errorf("%d of %d frames of the client have an unfinished checksum", bad, all)
