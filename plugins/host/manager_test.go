@@ -363,6 +363,33 @@ func TestGiveUp(t *testing.T) {
 	waitFor(t, "answers", func() bool { return e.serving() == "third remote=true" && e.answers() > 100 })
 }
 
+// A swap that is refused gives a module that dies again and again no more chances.
+func TestRefusedSwapKeepsDeaths(t *testing.T) {
+	e := newFakeEngine(t, 1, 5)
+	cfg := testConfig(t, e, testSpec(t, "good"))
+	cfg.Use[0].Restart.Limit = 3
+	m := startManager(t, cfg)
+	seen := 0
+	waitFor(t, "the end", func() bool {
+		if pid := m.find("third", "active").PID; pid != 0 && pid != seen {
+			seen = pid
+			if _, err := m.Swap(t.Context(), plugins.Cong, "third", plugins.Selection{Percent: 101}); err == nil {
+				t.Fatal("a swap of 101 % of the flows was not refused")
+			}
+			over, cancel := context.WithCancel(t.Context())
+			cancel()
+			if _, err := m.Swap(over, plugins.Cong, "third", plugins.Selection{}); err == nil {
+				t.Fatal("a swap with a context that is over was not refused")
+			}
+			_ = unix.Kill(pid, unix.SIGKILL)
+		}
+		return m.has(GaveUp)
+	})
+	if s := m.find("third", "active"); s.Restarts != 3 {
+		t.Errorf("%d restarts with a limit of 3", s.Restarts)
+	}
+}
+
 // A dead module says when it is started again.
 func TestRestartIn(t *testing.T) {
 	e := newFakeEngine(t, 1, 5)

@@ -143,9 +143,7 @@ func (m *Manager) choose(kind plugins.Kind, name string) (*module, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	mod, known, err := m.lookup(kind, name)
-	if known {
-		mod.deaths = nil // an operator's wish: it gets all its chances again
-	} else if err == nil {
+	if !known && err == nil {
 		m.modules = append(m.modules, mod)
 	}
 	return mod, err
@@ -202,6 +200,7 @@ func (m *Manager) useLocked(in *instance, sel plugins.Selection, trial bool) (Sw
 		return rep, err
 	}
 	m.chose(in.mod, sel)
+	in.mod.deaths = nil // an operator's wish that came true: it gets all its chances again
 	m.note(in.mod, in, Event{What: Swapped, Flows: rep.Flows, Took: rep.Gap, For: sel})
 	if trial {
 		return rep, nil // the old fallback, too, is detached by settle
