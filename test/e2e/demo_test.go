@@ -1,14 +1,19 @@
 package e2e
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/fastpath-tcp/fastpath/cmd/fastpath/demo"
 )
@@ -42,6 +47,10 @@ func TestDemo(t *testing.T) {
 	if r.MalformedFrames != 0 || r.Judged && r.CapturedFrames == 0 {
 		t.Errorf("capture: %+v", r)
 	}
+	left, err := os.ReadDir(out)
+	if err != nil || len(left) != 2 { // flow.pcapng and flow.svg
+		t.Errorf("the demo has left %v, %v", left, err)
+	}
 	svg, err := os.ReadFile(filepath.Join(out, "flow.svg"))
 	if err != nil {
 		t.Fatal(err)
@@ -58,6 +67,82 @@ func TestDemo(t *testing.T) {
 			}
 		}
 	}
+}
+
+// A daemon that dies ends the demo at once: its error says how the daemon ended, and nothing of the run is left.
+func TestDemoDaemonDies(t *testing.T) {
+	need(t, "curl")
+	bin, err := program()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, run := t.TempDir(), filepath.Join(t.TempDir(), "run")
+	text, err := os.ReadFile("../../conf/demo.toml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := filepath.Join(t.TempDir(), "demo.toml")
+	text = bytes.Replace(text, []byte("/run/fastpath-demo/"), []byte(run+"/"), 1)
+	if err := os.WriteFile(config, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(bin, "demo", "-c", config, "--driver", "afpacket", "--size", "64MiB", "--out", out)
+	r, err := cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer cmd.Process.Kill()
+	var said strings.Builder
+	var killed time.Time
+	for lines := bufio.NewScanner(r); lines.Scan(); {
+		fmt.Fprintln(&said, lines.Text())
+		if killed.IsZero() && strings.Contains(lines.Text(), "download starts") {
+			killed = time.Now()
+			if err := unix.Kill(child(t, cmd.Process.Pid, "\x00run\x00-c\x00"), unix.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := cmd.Wait(); err == nil || !strings.Contains(said.String(), "the daemon has ended: signal: killed") {
+		t.Errorf("%v\n%s", err, said.String())
+	}
+	if took := time.Since(killed); took > 10*time.Second {
+		t.Errorf("the demo ended %v after its daemon\n%s", took, said.String())
+	}
+	if _, err := os.Stat(run); err == nil {
+		t.Errorf("%s is left", run)
+	}
+	for _, name := range []string{"demo.toml", "upload.bin"} {
+		if _, err := os.Stat(filepath.Join(out, name)); err == nil {
+			t.Errorf("%s is left", name)
+		}
+	}
+}
+
+// child finds the child of a process by a part of its command line, whose arguments end with zeros.
+func child(t *testing.T, parent int, part string) int {
+	t.Helper()
+	lists, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", parent))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, list := range lists {
+		text, _ := os.ReadFile(list)
+		for _, pid := range strings.Fields(string(text)) {
+			if line, _ := os.ReadFile("/proc/" + pid + "/cmdline"); bytes.Contains(line, []byte(part)) {
+				n, err := strconv.Atoi(pid)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return n
+			}
+		}
+	}
+	t.Fatalf("process %d has no child with %q", parent, part)
+	return 0
 }
 
 func pidOf(cmd *exec.Cmd) string { return strconv.Itoa(cmd.Process.Pid) }

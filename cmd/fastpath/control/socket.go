@@ -16,6 +16,9 @@ import (
 // ErrRunning says that another daemon listens on the socket.
 var ErrRunning = errors.New("another daemon is running on this control socket")
 
+// LockSuffix is what the name of a socket's lock has more than the socket's.
+const LockSuffix = ".lock"
+
 // socket is a listener on a unix socket, and the lock that keeps other daemons from it.
 type socket struct {
 	*net.UnixListener
@@ -31,7 +34,7 @@ func listenUnix(path string) (*socket, error) {
 	if err := checkDir(filepath.Dir(path)); err != nil {
 		return nil, err
 	}
-	lock, err := takeLock(path + ".lock")
+	lock, err := takeLock(path + LockSuffix)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}

@@ -62,6 +62,9 @@ func Run(ctx context.Context, o Options) (err error) {
 		return err
 	}
 	c, path, err := configure(o)
+	if path != o.Config {
+		defer os.Remove(path)
+	}
 	if err != nil {
 		return err
 	}
@@ -69,7 +72,10 @@ func Run(ctx context.Context, o Options) (err error) {
 		other.Close()
 		return fmt.Errorf("a daemon runs already on the demo's control socket %s: another demo?", c.Control.Socket)
 	}
-	d := &demo{o: o, conf: c, result: &Result{Driver: o.Driver}, say: newProgress(o)}
+	d := &demo{o: o, conf: c, result: &Result{Driver: o.Driver}, say: newProgress(o), huge: newHugepages(c.Control.Socket)}
+	interrupted := ctx
+	ctx, d.server.gone = context.WithCancelCause(ctx)
+	defer d.server.gone(nil)
 	defer func() { err = errors.Join(err, d.cleanup()) }()
 	for _, step := range []struct {
 		name string
@@ -82,8 +88,10 @@ func Run(ctx context.Context, o Options) (err error) {
 		{"results", d.results},
 	} {
 		if err := step.run(ctx); err != nil {
-			if ctx.Err() != nil {
+			if interrupted.Err() != nil {
 				err = errors.New("interrupted")
+			} else if ctx.Err() != nil {
+				err = context.Cause(ctx)
 			}
 			return fmt.Errorf("%s: %w%s", step.name, err, d.daemonSays())
 		}
@@ -228,5 +236,7 @@ func (d *demo) results(context.Context) error {
 // cleanup removes what the demo made, and nothing else.
 func (d *demo) cleanup() error {
 	d.say.end()
-	return errors.Join(d.server.stop(), d.net.close(), d.huge.restore())
+	err := errors.Join(d.server.stop(), d.net.close(), d.huge.restore())
+	d.server.tidy()
+	return err
 }

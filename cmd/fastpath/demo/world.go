@@ -85,8 +85,9 @@ type server struct {
 	cmd    *exec.Cmd
 	log    bytes.Buffer
 	socket string
+	gone   context.CancelCauseFunc // told when the process has ended
 	exited chan struct{}
-	err    error
+	err    error // after exited: how it ended; nil for status 0
 }
 
 // stopTimeout is how long the daemon may take to stop.
@@ -95,12 +96,13 @@ const stopTimeout = 15 * time.Second
 // daemon starts `fastpath run` and waits until it answers.
 func (d *demo) daemon(ctx context.Context, path string) error {
 	s := &d.server
-	if d.o.Driver == "dpdk" {
-		d.huge.reserve(d.say.event)
-	}
 	s.socket = d.conf.Control.Socket
 	if err := os.MkdirAll(filepath.Dir(s.socket), 0o755); err != nil {
 		return err
+	}
+	d.huge.sweep(d.say.event)
+	if d.o.Driver == "dpdk" {
+		d.huge.reserve(d.say.event)
 	}
 	s.cmd = exec.Command(d.o.Program, "run", "-c", path)
 	s.cmd.Stdout, s.cmd.Stderr = &s.log, &s.log
@@ -114,6 +116,7 @@ func (d *demo) daemon(ctx context.Context, path string) error {
 	go func() {
 		s.err = s.cmd.Wait()
 		close(s.exited)
+		s.gone(s.ended())
 	}()
 	d.say.event("started fastpath run -c " + path)
 	var info control.Info
@@ -148,11 +151,14 @@ func (d *demo) eventually(ctx context.Context, limit time.Duration, f func() err
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-d.server.exited:
-			return fmt.Errorf("the daemon has ended: %v", d.server.err)
+			return d.server.ended()
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
 }
+
+// ended says how the daemon ended, which it should not have.
+func (s *server) ended() error { return fmt.Errorf("the daemon has ended: %v", s.cmd.ProcessState) }
 
 func (s *server) call(ctx context.Context, op string, args, reply any) error {
 	c, err := control.Dial(ctx, s.socket)
@@ -168,7 +174,6 @@ func (s *server) stop() error {
 	if s.cmd == nil {
 		return nil
 	}
-	defer os.Remove(filepath.Dir(s.socket)) // fails if it holds something of somebody else
 	select {
 	case <-s.exited:
 		return nil
@@ -185,6 +190,17 @@ func (s *server) stop() error {
 		<-s.exited
 		return fmt.Errorf("the daemon did not stop within %v", stopTimeout)
 	}
+}
+
+// tidy removes what a daemon leaves behind that did not end in order, and the directory of its socket.
+func (s *server) tidy() {
+	if s.cmd == nil {
+		return
+	}
+	for _, path := range []string{s.socket, s.socket + control.LockSuffix} {
+		os.Remove(path)
+	}
+	os.Remove(filepath.Dir(s.socket)) // fails if it holds something of somebody else
 }
 
 // daemonSays is the end of the daemon's log, for an error.
