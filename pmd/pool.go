@@ -97,8 +97,11 @@ func (p *Pool) At(i int) *Buf { return &p.bufs[i] }
 func (p *Pool) Free() int { return len(p.free) }
 
 // NotHeld is the number of buffers that the stack does not hold: free ones, and those with the driver, which are free in its own pool,
-// wait for frames, or are being sent. Only the owner calls it.
-func (p *Pool) NotHeld() int { return len(p.free) + int(p.outside.Load()) }
+// wait for frames, or are being sent. What others have returned is taken in first, and so is free. Only the owner calls it.
+func (p *Pool) NotHeld() int {
+	p.Collect()
+	return len(p.free) + int(p.outside.Load())
+}
 
 // Get takes a buffer, reset, or returns nil if there is none.
 func (p *Pool) Get() *Buf {
