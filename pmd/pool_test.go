@@ -276,6 +276,20 @@ func TestRemote(t *testing.T) {
 	wg.Wait()
 }
 
+// What others have returned is free: figures that left it out would look like a leak.
+func TestNotHeldCountsReturned(t *testing.T) {
+	p := newTestPool(t, 4)
+	a, b := p.Get(), p.Get()
+	if n := p.NotHeld(); n != 2 {
+		t.Errorf("%d of 4 are not held, with 2 taken", n)
+	}
+	a.Free()
+	FreeAll([]*Buf{b})
+	if n := p.NotHeld(); n != 4 {
+		t.Errorf("%d of 4 are not held, with all returned", n)
+	}
+}
+
 func TestFreeAllMixedPools(t *testing.T) {
 	p, q := newTestPool(t, 4), newTestPool(t, 4)
 	FreeAll(nil)
