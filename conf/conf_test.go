@@ -3,6 +3,7 @@ package conf
 import (
 	"errors"
 	"flag"
+	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -198,5 +199,50 @@ func TestLoadUnreadable(t *testing.T) {
 	}
 	if _, err := Load(big); err == nil || !strings.Contains(err.Error(), "too large") {
 		t.Errorf("large file: %v", err)
+	}
+}
+
+// What a file holds is shown, not obeyed by the terminal.
+func TestProblemIsPrintable(t *testing.T) {
+	p := &Problem{File: "a\x1b", Line: 1, Key: "k\xff", Message: "\x00\a\u009b … “\uFFFD”"}
+	if got, want := p.Error(), `a\x1b:1: k\xff: \x00\a\u009b … “�”`; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+// A proxy may reach another port of the daemon over fastpath, but no port reaches itself.
+func TestProxyBackend(t *testing.T) {
+	const ports = `
+[[port]]
+name = "a"
+driver = "memlink"
+peer = "b"
+mac = "02:00:00:00:00:01"
+addresses = ["10.9.0.1/24"]
+%s
+[[port]]
+name = "b"
+driver = "memlink"
+peer = "a"
+mac = "02:00:00:00:00:02"
+addresses = ["10.%s.0.2/24"]
+[[app]]
+kind = "proxy"
+listen = "10.9.0.1:8080"
+backend = "%s"
+via = "fastpath"
+`
+	for _, tc := range []struct{ gateway, net, backend, want string }{
+		{"", "9", "10.9.0.1:80", ""},
+		{"", "9", "10.9.0.7:80", ""},
+		{"", "8", "10.9.0.1:80", `18: app[0].backend: 10.9.0.1 is the address of port "a" itself`},
+		{`gateway = "10.9.0.254"`, "8", "10.8.0.2:80", ""},
+		{`gateway = "10.9.0.254"`, "8", "10.9.0.1:80", `18: app[0].backend: 10.9.0.1 is the address`},
+		{"", "9", "127.0.0.1:80", `18: app[0].backend: 127.0.0.1 is not reached over fastpath`},
+	} {
+		_, err := Parse("f", fmt.Appendf(nil, ports, tc.gateway, tc.net, tc.backend))
+		if tc.want == "" && err != nil || tc.want != "" && (err == nil || !strings.HasPrefix(err.Error(), "f:"+tc.want)) {
+			t.Errorf("%+v: %v", tc, err)
+		}
 	}
 }

@@ -57,6 +57,30 @@ func (v *validator) listen(key string, a *App) {
 	v.at(key+".listen", "%v is not an address of any [[port]]", a.Listen.Addr())
 }
 
+// backend checks that fastpath can reach a proxy's backend: a port does not reach itself, and none reaches loopback addresses.
+func (v *validator) backend(key string, addr netip.Addr) {
+	if addr.IsLoopback() {
+		v.at(key+".backend", "%v is not reached over fastpath: set via = %q", addr, ViaKernel)
+		return
+	}
+	plain := addr.WithZone("")
+	owner, others := "", false
+	for _, p := range v.c.Ports {
+		switch gateway := p.Gateway; {
+		case slices.ContainsFunc(p.Addresses, func(x netip.Prefix) bool { return x.Addr() == plain }):
+			owner = p.Name
+		case addr.Zone() != "" && addr.Zone() != p.Name:
+		case plain.Is6() && (p.SLAAC || p.Gateway6.IsValid() || gateway.Is6()), plain.Is4() && (p.DHCP || gateway.Is4()),
+			slices.ContainsFunc(p.Addresses, func(x netip.Prefix) bool { return x.Contains(plain) }):
+			others = true
+		}
+	}
+	if owner != "" && !others {
+		v.at(key+".backend", "%v is the address of port %q itself, which does not reach itself, and no other port has a route to it: "+
+			"name another host, or let the application listen on the proxy's address", addr, owner)
+	}
+}
+
 // appKeys checks the keys that only some kinds of application have.
 func (v *validator) appKeys(key string, a *App) {
 	if a.Kind == "" {
@@ -74,6 +98,8 @@ func (v *validator) appKeys(key string, a *App) {
 		v.require(key+".backend", !a.Backend.IsValid())
 		if a.Backend.IsValid() && (a.Backend.Port() == 0 || a.Backend.Addr().IsUnspecified()) {
 			v.at(key+".backend", "%v is not an address to connect to", a.Backend)
+		} else if a.Via == ViaFastpath {
+			v.backend(key, a.Backend.Addr())
 		}
 	}
 	if a.Root != "" && (v.has(key+".size") || v.has(key+".seed")) {
