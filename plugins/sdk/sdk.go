@@ -9,8 +9,11 @@
 package sdk
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"slices"
@@ -74,7 +77,7 @@ func Serve(modules ...Module) {
 		os.Exit(2)
 	}
 	if !Started() {
-		fmt.Fprint(os.Stderr, usage(modules))
+		fmt.Fprint(os.Stderr, usage(modules, ownSum()))
 		os.Exit(1)
 	}
 	prepare(modules)
@@ -92,14 +95,29 @@ func Started() bool {
 	return os.Getenv(link.Handshake.MagicCookieKey) == link.Handshake.MagicCookieValue
 }
 
-// usage is for those who start a module by hand.
-func usage(modules []Module) string {
+// ownSum is the SHA-256 of this program's file.
+func ownSum() string {
+	f, err := os.Open("/proc/self/exe")
+	if err != nil {
+		return fmt.Sprintf("(sha256sum of this file: %v)", err)
+	}
+	defer f.Close()
+	h := sha256.New()
+	if _, err := io.Copy(h, f); err != nil {
+		return fmt.Sprintf("(sha256sum of this file: %v)", err)
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+// usage is for those who start a module by hand. sum is the checksum without which fastpath runs no file.
+func usage(modules []Module, sum string) string {
 	var b strings.Builder
 	for j := range modules {
 		i := &modules[j].Info
 		fmt.Fprintf(&b, "This is the fastpath module %v/%s, version %s. fastpath starts it; it does nothing on its own.\n"+
-			"Copy it to fastpath's plugin directory as fastpath-%v-%s, then: fastpath ctl swap %v %s\n",
-			i.Kind, i.Name, i.Version, i.Kind, i.Name, i.Kind, i.Name)
+			"Copy it to fastpath's plugin directory (modules.plugin_dir) as fastpath-%v-%s, add this to fastpath's configuration and start fastpath:\n\n"+
+			"[[module]]\nkind      = \"%v\"\nname      = %q\nplacement = \"process\"\nsha256    = \"%s\"\n\nThen: fastpath ctl swap %v %s\n",
+			i.Kind, i.Name, i.Version, i.Kind, i.Name, i.Kind, i.Name, sum, i.Kind, i.Name)
 		for _, p := range i.Params {
 			fmt.Fprintf(&b, "  parameter %s (%s %s, default %s): %s\n", p.Name, p.Type, p.Unit, p.Default, p.Doc)
 		}

@@ -1,7 +1,11 @@
 package sdk
 
 import (
+	"crypto/sha256"
+	"fmt"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -44,7 +48,7 @@ func TestCheckAll(t *testing.T) {
 			t.Errorf("%v, want %q", err, want)
 		}
 	}
-	text := usage([]Module{of("x"), of("y")})
+	text := usage([]Module{of("x"), of("y")}, "")
 	if !strings.Contains(text, "ctl swap cong x") || !strings.Contains(text, "ctl swap cong y") {
 		t.Error(text)
 	}
@@ -56,9 +60,20 @@ func TestStartedByHand(t *testing.T) {
 	if err != nil {
 		t.Skip("the go command is needed to build the example: ", err)
 	}
-	cmd := exec.Command(goTool, "run", ".")
+	file := filepath.Join(t.TempDir(), "module")
+	cmd := exec.Command(goTool, "build", "-o", file, ".")
 	cmd.Dir = "../example"
-	out, err := cmd.CombinedOutput()
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	code, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.Command(file).CombinedOutput()
+	if entry := fmt.Sprintf("[[module]]\nkind      = \"cong\"\nname      = \"aimd\"\nplacement = \"process\"\nsha256    = \"%x\"\n", sha256.Sum256(code)); !strings.Contains(string(out), entry) {
+		t.Errorf("there is no\n%s in\n%s", entry, out)
+	}
 	if err == nil || !strings.Contains(string(out), "fastpath ctl swap cong aimd") || !strings.Contains(string(out), "parameter keep (uint percent, default 50)") {
 		t.Errorf("%v\n%s", err, out)
 	}
