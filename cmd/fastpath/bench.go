@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"runtime"
 	"strconv"
 	"time"
 
@@ -71,7 +72,7 @@ func newBenchOne(name, what string, defSize int64) *cobra.Command {
 		fl.Var(&f.size, "size", "bytes per write or message, such as 64KiB or 500")
 		fl.BoolVar(&f.spin, "spin", false, "lock the server's worker to the last core, with a notifier")
 	}
-	fl.IntVar(&f.procs, "procs", 0, "GOMAXPROCS for the runs (default: as it is); 1 is fastest for rr")
+	fl.IntVar(&f.procs, "procs", 0, "GOMAXPROCS for the runs, up to the number of processors (default: as it is); 1 is fastest for rr")
 	fl.IntVar(&f.pollers, "pollers", 1, "polling goroutines of the two stacks: 1 for both, or 2, one each")
 	switch name {
 	case bench.NameBulk, bench.NameRR:
@@ -167,14 +168,17 @@ func (f *benchFlags) path() error {
 	return nil
 }
 
+// maxProcs is how many threads can run at once: more would measure the kernel's scheduler.
+func maxProcs() int { return runtime.NumCPU() }
+
 func (f *benchFlags) check(name string) error {
 	if err := f.path(); err != nil {
 		return err
 	}
 	timed := name == bench.NameBulk || name == bench.NameRR || name == bench.NameFounding || name == "all"
 	switch {
-	case f.procs < 0:
-		return fmt.Errorf("--procs: %d is negative", f.procs)
+	case f.procs < 0 || f.procs > maxProcs():
+		return fmt.Errorf("--procs: %d is not within 1 … %d, the processors that this process may use (0: as it is)", f.procs, maxProcs())
 	case f.pollers < 0 || f.pollers > 2:
 		return fmt.Errorf("--pollers: %d is not 1 or 2", f.pollers)
 	case f.runs < 1:

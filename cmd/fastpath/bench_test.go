@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -27,6 +28,16 @@ func TestBench(t *testing.T) {
 	}
 	if code, out, errOut := fastpath("bench", "rr", "--time", "50ms", "--runs", "1"); code != 0 || !strings.Contains(out, "p99_ns") {
 		t.Errorf("exit code %d, %q, %q", code, out, errOut)
+	}
+}
+
+// More threads than processors are refused.
+func TestBenchProcs(t *testing.T) {
+	for _, n := range []int{-1, runtime.NumCPU() + 1, 999} {
+		code, _, errOut := fastpath("bench", "rr", "--time", "1ms", "--runs", "1", "--procs", strconv.Itoa(n))
+		if code == 0 || !strings.Contains(errOut, "--procs: "+strconv.Itoa(n)) {
+			t.Errorf("--procs %d: exit code %d, %q", n, code, errOut)
+		}
 	}
 }
 
