@@ -29,7 +29,7 @@ func peerMain() error {
 		{Kind: conf.AppDiscard, Listen: netip.AddrPortFrom(netip.MustParseAddr(serverIP), portDiscard)},
 		{Kind: conf.AppSource, Listen: netip.AddrPortFrom(netip.MustParseAddr(serverIP), portEndless), Seed: seed},
 	} {
-		a, err := apps.New(c, nil, slog.New(slog.DiscardHandler))
+		a, err := apps.New(c, nil, new(apps.Counts), slog.New(slog.DiscardHandler))
 		if err != nil {
 			return err
 		}

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"sync/atomic"
 
 	"github.com/fastpath-tcp/fastpath/conf"
 )
@@ -61,8 +62,13 @@ func NewPacket(c conf.App, log *slog.Logger) (PacketApp, error) {
 	return nil, fmt.Errorf("apps: unknown kind %q", c.Kind)
 }
 
+// Counts are what the applications of a daemon count together.
+type Counts struct {
+	BackendFailures atomic.Uint64 // connections of proxies that were reset because their backend could not be reached
+}
+
 // New makes the application for connections that c describes. A proxy with via = "fastpath" reaches its backend through fastpath.
-func New(c conf.App, fastpath Network, log *slog.Logger) (App, error) {
+func New(c conf.App, fastpath Network, counts *Counts, log *slog.Logger) (App, error) {
 	log = log.With("app", c.Name)
 	switch c.Kind {
 	case conf.AppHTTP:
@@ -81,7 +87,7 @@ func New(c conf.App, fastpath Network, log *slog.Logger) (App, error) {
 		if via == nil {
 			return nil, errors.New("apps: no network to reach the backend through")
 		}
-		return newConns(c, log, proxy(c, via)), nil
+		return newConns(c, log, proxy(c, via, counts, log)), nil
 	}
 	return nil, fmt.Errorf("apps: unknown kind %q", c.Kind)
 }

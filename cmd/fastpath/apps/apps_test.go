@@ -30,7 +30,7 @@ func discardLog() *slog.Logger { return slog.New(slog.DiscardHandler) }
 // serve runs an application on the kernel's loopback until the test ends.
 func serve(t *testing.T, c conf.App) (App, string) {
 	t.Helper()
-	a, err := New(c, nil, discardLog())
+	a, err := New(c, nil, new(Counts), discardLog())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -214,7 +214,7 @@ func TestShutdownResets(t *testing.T) {
 
 func TestShutdownBeforeServe(t *testing.T) {
 	for _, kind := range []string{conf.AppEcho, conf.AppHTTP} {
-		a, err := New(conf.App{Kind: kind}, nil, discardLog())
+		a, err := New(conf.App{Kind: kind}, nil, new(Counts), discardLog())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -235,10 +235,10 @@ func TestShutdownBeforeServe(t *testing.T) {
 }
 
 func TestNewErrors(t *testing.T) {
-	if _, err := New(conf.App{Kind: "gopher"}, nil, discardLog()); err == nil {
+	if _, err := New(conf.App{Kind: "gopher"}, nil, new(Counts), discardLog()); err == nil {
 		t.Error("unknown kind")
 	}
-	if _, err := New(conf.App{Kind: conf.AppProxy, Via: conf.ViaFastpath}, nil, discardLog()); err == nil {
+	if _, err := New(conf.App{Kind: conf.AppProxy, Via: conf.ViaFastpath}, nil, new(Counts), discardLog()); err == nil {
 		t.Error("proxy without a network")
 	}
 }
@@ -355,14 +355,48 @@ func TestProxyNoBackend(t *testing.T) {
 	}
 	addr := netip.MustParseAddrPort(l.Addr().String())
 	l.Close()
-	_, front := serve(t, conf.App{Kind: conf.AppProxy, Backend: addr, Via: conf.ViaKernel})
-	c, err := net.Dial("tcp", front)
-	if err == nil { // else the reset came before we knew that we were connected
-		_, err = io.ReadAll(c)
-		c.Close()
+	var counts Counts
+	var log bytes.Buffer // written by one connection at a time, each of which has ended when it is read
+	app, err := New(conf.App{Name: "p", Kind: conf.AppProxy, Backend: addr, Via: conf.ViaKernel}, nil, &counts, slog.New(slog.NewTextHandler(&log, nil)))
+	if err != nil {
+		t.Fatal(err)
 	}
-	if !isReset(err) {
-		t.Errorf("no backend: %v", err)
+	front, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan error, 1)
+	go func() { served <- app.Serve(front) }()
+	for range 3 {
+		c, err := net.Dial("tcp", front.Addr().String())
+		if err == nil { // else the reset came before we knew that we were connected
+			_, err = io.ReadAll(c)
+			c.Close()
+		}
+		if !isReset(err) {
+			t.Errorf("no backend: %v", err)
+		}
+	}
+	if err := errors.Join(app.Shutdown(t.Context()), <-served); err != nil {
+		t.Error(err)
+	}
+	if n := counts.BackendFailures.Load(); n != 3 {
+		t.Errorf("%d failures were counted", n)
+	}
+	if s := log.String(); strings.Count(s, "\n") != 1 || !strings.Contains(s, "level=WARN") || !strings.Contains(s, addr.String()) || !strings.Contains(s, "refused") {
+		t.Errorf("the log says %q", s)
+	}
+}
+
+func TestSeldom(t *testing.T) {
+	s, now := seldom{every: time.Second}, time.Unix(0, 0)
+	for i, tc := range []struct {
+		at   time.Duration
+		want int
+	}{{0, 1}, {1, 0}, {time.Second - 1, 0}, {time.Second, 3}, {3 * time.Second, 1}} {
+		if n := s.due(now.Add(tc.at)); n != tc.want {
+			t.Errorf("%d: %d, want %d", i, n, tc.want)
+		}
 	}
 }
 

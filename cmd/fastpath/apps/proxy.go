@@ -3,6 +3,8 @@ package apps
 import (
 	"context"
 	"fmt"
+	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/fastpath-tcp/fastpath/conf"
@@ -11,14 +13,44 @@ import (
 // dialTimeout bounds how long a client waits for the backend.
 const dialTimeout = 10 * time.Second
 
+// warnEvery is how often a proxy warns at most of a backend that it cannot reach.
+const warnEvery = 10 * time.Second
+
+// seldom limits how often something is told.
+type seldom struct {
+	every time.Duration
+	mu    sync.Mutex
+	next  time.Time
+	n     int
+}
+
+// due counts one more case. It returns how many there were since it last said so, or 0 if it is too soon to tell.
+func (s *seldom) due(now time.Time) (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.n++
+	if now.Before(s.next) {
+		return 0
+	}
+	n, s.n, s.next = s.n, 0, now.Add(s.every)
+	return n
+}
+
 // proxy connects each client with the backend. The end of one direction is passed on as a half close, and a reset, or any other
 // failure, of one connection resets the other.
-func proxy(a conf.App, via Network) session {
+func proxy(a conf.App, via Network, counts *Counts, log *slog.Logger) session {
+	warn := seldom{every: warnEvery}
 	return func(ctx context.Context, client *idleConn) error {
 		dctx, cancel := context.WithTimeout(ctx, dialTimeout)
 		conn, err := via.Dial(dctx, a.Backend)
 		cancel()
 		if err != nil {
+			if ctx.Err() == nil { // else it is the end of the daemon
+				counts.BackendFailures.Add(1)
+				if n := warn.due(time.Now()); n > 0 {
+					log.Warn("the backend cannot be reached", "backend", a.Backend, "via", a.Via, "failures", n, "err", err)
+				}
+			}
 			return fmt.Errorf("backend %v: %w", a.Backend, err)
 		}
 		backend := newIdleConn(conn, 0) // the client's watch sees both directions

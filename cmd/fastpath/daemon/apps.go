@@ -32,7 +32,7 @@ func (d *Daemon) openApp(ctx context.Context, c conf.App) (*app, error) {
 		run.serve, run.shutdown = func() error { return a.ServePackets(cs) }, a.Shutdown
 		return run, nil
 	}
-	a, err := apps.New(c, d.network, d.log)
+	a, err := apps.New(c, d.network, &d.counts, d.log)
 	if err != nil {
 		return nil, err
 	}

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/fastpath-tcp/fastpath/cmd/fastpath/apps"
 	"github.com/fastpath-tcp/fastpath/cmd/fastpath/control"
 	"github.com/fastpath-tcp/fastpath/conf"
 	"github.com/fastpath-tcp/fastpath/plugins"
@@ -49,6 +50,7 @@ type Daemon struct {
 	network *network
 	rules   rules
 	apps    []*app
+	counts  apps.Counts
 	events  *events
 	control *control.Server
 	metrics net.Addr   // where they are served; nil if they are not

@@ -36,6 +36,7 @@ func (d *Daemon) Stat(context.Context) (*control.StatReply, error) {
 		r.Ports = append(r.Ports, ps)
 		countException(r, p)
 	}
+	r.Counters["proxy_backend_failures"] = d.counts.BackendFailures.Load()
 	return r, nil
 }
 
