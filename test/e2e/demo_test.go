@@ -99,7 +99,7 @@ func TestDemoDaemonDies(t *testing.T) {
 	var killed time.Time
 	for lines := bufio.NewScanner(r); lines.Scan(); {
 		fmt.Fprintln(&said, lines.Text())
-		if killed.IsZero() && strings.Contains(lines.Text(), "download starts") {
+		if killed.IsZero() && strings.HasPrefix(lines.Text(), "download ") { // bytes have arrived, or are about to
 			killed = time.Now()
 			if err := unix.Kill(child(t, cmd.Process.Pid, "\x00run\x00-c\x00"), unix.SIGKILL); err != nil {
 				t.Fatal(err)

@@ -617,3 +617,20 @@ func TestSSTimeWait(t *testing.T) {
 		t.Errorf("without a state: %+v", all)
 	}
 }
+
+// A proxy whose backend refuses resets its client, and ctl stat counts it.
+func TestProxyBackendRefuses(t *testing.T) {
+	d := start(t, strings.Replace(withoutProcesses, `backend = "10.9.0.1:80"`, `backend = "10.9.0.1:81"`, 1))
+	c, err := (&sock.Dialer{Stack: d.ports[0].stack}).DialContext(t.Context(), "tcp", "10.9.0.2:8080")
+	if err == nil {
+		_, err = c.Read(make([]byte, 1))
+		c.Close()
+	}
+	if err == nil || err == io.EOF {
+		t.Errorf("a proxy without a backend: %v", err)
+	}
+	s, err := d.Stat(t.Context())
+	if err != nil || s.Counters["proxy_backend_failures"] != 1 {
+		t.Errorf("%d failures were counted, %v", s.Counters["proxy_backend_failures"], err)
+	}
+}
