@@ -14,15 +14,19 @@ import (
 // and a thread that steals the application or the poller itself, with all that is warm in the cache. With no processor idle there is
 // nobody to wake: the application runs on the poller's processor, at its next yield.
 //
+// Pollers that are busy at the same time each have a processor, and hold what is left.
+//
 // Each holding goroutine sleeps in a raw system call: the kernel can use the core for others. Every holdFor it gives the processor back
 // for a pause, in which the scheduler looks at kernel sockets and runs what else waits. An application that computes for long ends the
 // hold, so that all processors work.
 type hold struct {
 	word   atomic.Uint32
 	wanted atomic.Bool
+	others int32 // busy pollers beside this one, when it began
 	mu     sync.Mutex
 	engage *sync.Cond
 	n      int          // holding goroutines
+	limit  int          // how many of them hold
 	ended  bool         // they are to end
 	since  plugins.Time // of the present run of short rounds
 	last   plugins.Time // last round
@@ -40,12 +44,15 @@ const (
 	maxHeld = 3
 )
 
+// awake counts the pollers of the process that are not asleep.
+var awake atomic.Int32
+
 // round is called once per round of the poller, at its time.
 func (h *hold) round(now plugins.Time) {
 	gap := now.Sub(h.last)
 	h.last = now
 	switch {
-	case gap > longRound:
+	case gap > longRound || h.wanted.Load() && awake.Load()-1 > h.others:
 		h.since = now
 		h.release()
 	case !h.wanted.Load() && now.Sub(h.since) > holdAfter:
@@ -61,9 +68,10 @@ func (h *hold) release() {
 	}
 }
 
-// start holds all processors but the poller's, unless these are too many.
+// start holds all processors but the pollers', unless these are too many.
 func (h *hold) start() {
-	n := runtime.GOMAXPROCS(0) - 1
+	h.others = max(awake.Load()-1, 0)
+	n := runtime.GOMAXPROCS(0) - 1 - int(h.others)
 	if n < 1 || n > maxHeld {
 		h.since = h.last // look again later: it can be changed
 		return
@@ -74,8 +82,9 @@ func (h *hold) start() {
 		h.engage = sync.NewCond(&h.mu)
 	}
 	for ; h.n < n; h.n++ {
-		go h.run()
+		go h.run(h.n)
 	}
+	h.limit = n
 	h.wanted.Store(true)
 	h.engage.Broadcast()
 }
@@ -92,12 +101,12 @@ func (h *hold) end() {
 	h.ended = false
 }
 
-// run is one holding goroutine.
-func (h *hold) run() {
+// run is the holding goroutine of this index.
+func (h *hold) run(index int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for !h.ended {
-		if !h.wanted.Load() {
+		if !h.wanted.Load() || index >= h.limit {
 			h.engage.Wait()
 			continue
 		}
