@@ -57,6 +57,7 @@
 // # Segmentation and completions
 //
 // A port whose device has TSO for IPv4 and IPv6 takes large frames (pmd.TSO), in as many mbufs as its descriptors allow.
+// Virtio cards with packed rings are left out.
 //
 // DPDK reports no completions. It calls back when an mbuf with an external buffer is freed, so the last frame of a burst is made one, with
 // the mbuf's own memory, and in the next Poll the PMD is asked to free what it has sent (rte_eth_tx_done_cleanup), all in the one call

@@ -31,6 +31,7 @@ import "C"
 
 import (
 	"bytes"
+	"math"
 	"unsafe"
 
 	"github.com/fastpath-tcp/fastpath/pmd"
@@ -83,6 +84,13 @@ func planOffloads(info *C.struct_rte_eth_dev_info, queues, mtu, size, parts int,
 		o.key = bytes.Repeat(defaultKey, 1+size/len(defaultKey))[:size]
 	}
 	return o
+}
+
+// packedChains reports whether frames of several buffers would go out over a packed ring of a virtio card, which net_virtio of DPDK 22.11
+// and QEMU do not do together: QEMU stops the device for "Incorrect order for descriptors" (test/vm). That a ring is packed shows only in the
+// bound of its size, which need not be a power of two.
+func packedChains(driver string, info *C.struct_rte_eth_dev_info) bool {
+	return driver == "net_virtio" && info.tx_desc_lim.nb_max == math.MaxUint16
 }
 
 // planTSO says how large frames may be: as many buffers as a frame may have, all but the first full, or one large buffer.

@@ -157,7 +157,7 @@ func (p *Port) open(socketsBefore []int) error {
 		return err
 	}
 	size := p.bufSize(mtu, int(ci.min_rx_bufsize))
-	p.caps = planOffloads(ci, p.cfg.Queues, mtu, size, p.ring()/2, !p.cfg.NoTSO && !p.traits.cuts4)
+	p.caps = planOffloads(ci, p.cfg.Queues, mtu, size, p.ring()/2, !p.cfg.NoTSO && !p.traits.cuts4 && !packedChains(driver, ci))
 	if p.traits.copies {
 		p.caps.caps |= pmd.Copies
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -54,6 +55,9 @@ func TestVirtio(t *testing.T) {
 				s := m.healthy()
 				if rss := slices.Contains(s.Ports[0].Offloads, "rss"); rss != (c.rss && queues > 1) {
 					t.Errorf("offloads %v of a card with %d queues", s.Ports[0].Offloads, queues)
+				}
+				if tso := slices.Contains(s.Ports[0].Offloads, "tso"); tso == strings.Contains(c.nic, "packed=on") {
+					t.Errorf("offloads %v", s.Ports[0].Offloads)
 				}
 				// A card that does not steer by our hash brings half of the frames to the other worker's queue.
 				if handed := s.Counters["handed_over"]; len(s.Workers) != queues || (handed > 100) != (queues > 1 && !c.rss) {
