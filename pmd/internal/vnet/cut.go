@@ -106,13 +106,8 @@ func (c *Cutter) Next(f []byte) {
 // the lengths in b do not fit the frame.
 func Complete(f []byte, b *pmd.Buf) bool {
 	l3, l4 := int(b.L2Len), int(b.L2Len)+int(b.L3Len)
-	if b.Flags&pmd.TxIPCsum != 0 {
-		if b.L3Len < 20 || l4 > len(f) {
-			return false
-		}
-		ip := f[l3:l4]
-		ip[10], ip[11] = 0, 0
-		binary.BigEndian.PutUint16(ip[10:], ^sum(ip))
+	if b.Flags&pmd.TxIPCsum != 0 && !completeIP(f, l3, l4) {
+		return false
 	}
 	if b.Flags&pmd.TxTCPCsum != 0 {
 		if l3 < 14 || b.L3Len < 20 || l4+20 > len(f) {

@@ -58,6 +58,17 @@ func (h Header) Put(p []byte) {
 // tcpCsumOffset is the offset of the checksum in a TCP header.
 const tcpCsumOffset = 16
 
+// completeIP computes the checksum of the IPv4 header f[l3:l4]. It reports false if there is none.
+func completeIP(f []byte, l3, l4 int) bool {
+	if l4-l3 < 20 || l4 > len(f) {
+		return false
+	}
+	ip := f[l3:l4]
+	ip[10], ip[11] = 0, 0
+	binary.BigEndian.PutUint16(ip[10:], ^sum(ip))
+	return true
+}
+
 // Transmit prepares a frame for a device that reads a Header: it writes hdr, completes the IPv4 header checksum where b asks for it
 // (a Header cannot), and has the device complete the TCP checksum, and cut the frame if it is large. frame is b's frame, or the copy that
 // is sent; of a large one, its first buffer. It reports false if the lengths in b do not fit the frame.
@@ -65,13 +76,8 @@ func Transmit(hdr, frame []byte, b *pmd.Buf) bool {
 	var h Header
 	if b.Flags&(pmd.TxIPCsum|pmd.TxTCPCsum) != 0 {
 		l3, l4 := int(b.L2Len), int(b.L2Len)+int(b.L3Len)
-		if b.Flags&pmd.TxIPCsum != 0 {
-			if b.L3Len < 20 || l4 > len(frame) {
-				return false
-			}
-			ip := frame[l3:l4]
-			ip[10], ip[11] = 0, 0
-			binary.BigEndian.PutUint16(ip[10:], ^sum(ip))
+		if b.Flags&pmd.TxIPCsum != 0 && !completeIP(frame, l3, l4) {
+			return false
 		}
 		if b.Flags&pmd.TxTCPCsum != 0 {
 			if b.L2Len < 14 || b.L3Len < 20 || l4+20 > len(frame) {
