@@ -256,9 +256,11 @@ func (w *world) proxyReset(int64) {
 	}
 }
 
-// resets sends a byte, so that both connections stand, then resets one end and wants the other to see it.
+// resets sends a byte, so that both connections stand, then resets one end and wants the other to see it. A reset is sent once (RFC 9293
+// 3.5.2): one that the link loses is only sent again in answer to a segment, so the other end writes for as long as it hears nothing.
 func resets(from, to *net.TCPConn) error {
-	if err := errors.Join(from.SetDeadline(time.Now().Add(limit)), to.SetDeadline(time.Now().Add(limit))); err != nil {
+	end := time.Now().Add(limit)
+	if err := errors.Join(from.SetDeadline(end), to.SetDeadline(end)); err != nil {
 		return err
 	}
 	if _, err := from.Write([]byte{1}); err != nil {
@@ -271,10 +273,21 @@ func resets(from, to *net.TCPConn) error {
 	if err := errors.Join(from.SetLinger(0), from.Close()); err != nil {
 		return err
 	}
-	if _, err := to.Read(b); !errors.Is(err, syscall.ECONNRESET) {
-		return fmt.Errorf("the other end read %v, want a reset", err)
+	for {
+		if err := to.SetReadDeadline(time.Now().Add(limit / 60)); err != nil {
+			return err
+		}
+		_, err := to.Read(b)
+		if errors.Is(err, os.ErrDeadlineExceeded) && time.Now().Before(end) {
+			if _, err = to.Write(b); err == nil {
+				continue
+			}
+		}
+		if !errors.Is(err, syscall.ECONNRESET) {
+			return fmt.Errorf("the other end got %v, want a reset", err)
+		}
+		return nil
 	}
-	return nil
 }
 
 // shortConns is how many connections are opened and closed; shortAtOnce how many at a time.
