@@ -309,7 +309,7 @@ func (e *Engine) refuse(k *Tuple, t *wire.TCP) {
 	if t.Flags&wire.RST != 0 {
 		return
 	}
-	if !e.refusals.take(e.now) {
+	if !e.refusals.take(e.now, ResetsPerSecond) {
 		e.Stats.ResetsLimited++
 		return
 	}

@@ -205,6 +205,7 @@ type Engine struct {
 	paths    paths
 	tooBigs  bucket   // messages about the path's MTU
 	refusals bucket   // resets for segments of no connection
+	dsacks   bucket   // acknowledgements of duplicates, beside the one of each burst
 	ports    []uint32 // counters of source ports; nil before the first
 	budget   challenges
 	mtu6     int  // of the interface for IPv6; 0: as Config says

@@ -10,12 +10,12 @@ import (
 // forged sources by a trickle. As many may leave at once.
 const ResetsPerSecond = 1000
 
-// bucket is a token bucket in units of time: it holds ResetsPerSecond tokens when it is full.
+// bucket is a token bucket in units of time: it holds the tokens of a second when it is full.
 type bucket struct{ empty plugins.Time } // when it was, or would have been, empty
 
-// take takes a token if there is one.
-func (b *bucket) take(now plugins.Time) bool {
-	const each = plugins.Time(time.Second) / ResetsPerSecond
+// take takes one of perSecond tokens if there is one.
+func (b *bucket) take(now plugins.Time, perSecond int64) bool {
+	each := plugins.Time(int64(time.Second) / perSecond)
 	b.empty = max(b.empty, now-plugins.Time(time.Second))
 	if b.empty+each > now {
 		return false

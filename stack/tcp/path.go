@@ -88,6 +88,9 @@ func (e *Engine) openPath(c *Conn) {
 // plateaus are the MTUs that there are (RFC 1191, 7): for routers that do not say theirs.
 var plateaus = [...]uint32{32000, 17914, 8166, 4352, 2002, 1492, 1006, 508, 296, 68}
 
+// tooBigsPerSecond bounds the words of routers that a worker acts on.
+const tooBigsPerSecond = 1000
+
 // tooBig takes a router's word that a packet of c was larger than the next hop takes. The quote is of something in flight.
 func (e *Engine) tooBig(c *Conn, q *wire.Quote) {
 	e.Stats.TooBigs++
@@ -102,7 +105,7 @@ func (e *Engine) tooBig(c *Conn, q *wire.Quote) {
 		}
 		mtu = max(mtu, uint32(e.cfg.MinPathMTU))
 	}
-	if mtu < e.minMTU(&c.Tuple) || mtu >= c.mss+c.overhead() || !c.state.canSend() || !e.tooBigs.take(e.now) {
+	if mtu < e.minMTU(&c.Tuple) || mtu >= c.mss+c.overhead() || !c.state.canSend() || !e.tooBigs.take(e.now, tooBigsPerSecond) {
 		e.Stats.TooBigsIgnored++
 		return
 	}

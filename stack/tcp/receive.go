@@ -40,9 +40,8 @@ func (e *Engine) text(c *Conn, t *wire.TCP) {
 			e.duplicate(c, s, s+uint32(len(data)))
 			return
 		}
-		c.repeated(s, s+min(cut, uint32(len(data))))
+		e.repeated(c, s, s+min(cut, uint32(len(data))))
 		data, s = data[min(cut, uint32(len(data))):], c.rcvNxt
-		c.ackNow = true
 	}
 	if room := c.rcvAdv - s; uint32(len(data)) > room { // the tail is beyond the window
 		data, fin = data[:room], false
@@ -77,10 +76,11 @@ func (e *Engine) inOrder(c *Conn, data []byte, push bool) {
 	c.rcvNxt += uint32(n)
 	c.ackPend += uint32(n)
 	c.rcvMSS = max(c.rcvMSS, uint32(n))
+	var twice seq.Range
 	if c.ooo.Len() > 0 {
 		c.ackNow = true                             // a segment that fills a gap is acknowledged at once (RFC 5681, 4.2)
 		if r := c.ooo.First(); r.Start < c.rcvOff { // its end had come before (RFC 2883, 4.2)
-			c.repeated(c.rcvSeq(r.Start), c.rcvSeq(min(r.End, c.rcvOff)))
+			twice = seq.Range{Start: c.rcvSeq(r.Start), End: c.rcvSeq(min(r.End, c.rcvOff))}
 		}
 		c.ooo.Trim(c.rcvOff)
 		if r := c.ooo.First(); r.Len() > 0 && r.Start <= c.rcvOff {
@@ -96,6 +96,9 @@ func (e *Engine) inOrder(c *Conn, data []byte, push bool) {
 		c.rcvNxt++
 		c.rcvAdv = seq.Max(c.rcvAdv, c.rcvNxt) // the FIN may lie just behind the window
 		e.peerFinished(c)
+	}
+	if !twice.Empty() && c.state != Closed {
+		e.repeated(c, twice.Start, twice.End)
 	}
 }
 
@@ -144,17 +147,31 @@ func (e *Engine) outOfOrder(c *Conn, off uint64, data []byte) {
 		e.ackInBurst(c)
 	}
 	if dup.Len() > 0 {
-		c.repeated(c.rcvSeq(dup.Start), c.rcvSeq(dup.End)) // RFC 2883, 4.2
+		e.repeated(c, c.rcvSeq(dup.Start), c.rcvSeq(dup.End)) // RFC 2883, 4.2
 	}
 }
 
-// repeated notes that [lo, hi) came twice, to be reported once (RFC 2883, 4). Of a burst only the last is reported, with what came twice just
-// before it and ends there: copies of old segments, which anybody can send, are not worth an acknowledgement each.
-func (c *Conn) repeated(lo, hi uint32) {
-	if c.dsackLo != c.dsackHi && c.dsackHi == lo {
-		lo = c.dsackLo
+// DSACKsPerSecond bounds the acknowledgements that a worker sends within bursts because each can report one duplicate: whoever knows a
+// connection's window can send copies of old segments, and is not to be answered by as many frames.
+const DSACKsPerSecond = 500
+
+// repeated notes that [lo, hi) came twice, to be reported once, by the next acknowledgement (RFC 2883, 4). Of a burst, what came twice one
+// after the other, in order, is one report; before another duplicate is noted, the last one's acknowledgement leaves.
+func (e *Engine) repeated(c *Conn, lo, hi uint32) {
+	if c.dsackLo != c.dsackHi && c.sackOK {
+		if c.dsackHi == lo {
+			lo = c.dsackLo
+		} else {
+			if e.dsacks.take(e.now, DSACKsPerSecond) {
+				e.ackInBurst(c)
+			}
+			if c.dsackLo != c.dsackHi { // there were too many, or the FIFO is full
+				e.Stats.DSACKsDropped++
+			}
+		}
 	}
 	c.dsackLo, c.dsackHi = lo, hi
+	c.ackNow = true
 }
 
 // mayKeep reports whether a piece that came early may be kept: there are not too many, each of which may need a chunk of its own, and
@@ -175,7 +192,7 @@ func (c *Conn) maxPieces() int {
 func (e *Engine) duplicate(c *Conn, lo, hi uint32) {
 	e.Stats.DupSegs++
 	if lo != hi {
-		c.repeated(lo, hi)
+		e.repeated(c, lo, hi)
 	}
 	c.ackNow = true
 	c.quickAcks = max(c.quickAcks, 2) // our acknowledgement was lost, or the delay is too long

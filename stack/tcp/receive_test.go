@@ -207,12 +207,64 @@ func TestDSACK(t *testing.T) {
 	f.WantRead(700)
 }
 
+// RFC 2883, 4: of several duplicates in one burst each is reported, by an acknowledgement of its own.
+func TestDSACKBurst(t *testing.T) {
+	p, f := established(t, tcp.Config{}, "mss 1460,sackOK", 10000)
+	f.SendBatch("P. 1:301(300) ack 1", "P. 401:501(100) ack 1", "P. 601:701(100) ack 1")
+	f.Expect(". 1:1(0) ack 301 <sack 601:701 401:501>")
+	f.SendBatch(
+		"P. 1:101(100) ack 1", "P. 1:101(100) ack 1", // the same twice
+		"P. 201:301(100) ack 1",                          // below it, not next to it
+		"P. 401:501(100) ack 1",                          // above the hole
+		"P. 301:451(150) ack 1",                          // fills the hole and repeats a part
+		"P. 101:201(100) ack 1", "P. 201:301(100) ack 1", // in order: one report
+		"P. 501:551(50) ack 1") // and something new
+	f.Expect(". 1:1(0) ack 301 <sack 1:101 601:701 401:501>")
+	f.Expect(". 1:1(0) ack 301 <sack 1:101 601:701 401:501>")
+	f.Expect(". 1:1(0) ack 301 <sack 201:301 601:701 401:501>")
+	f.Expect(". 1:1(0) ack 501 <sack 401:501 601:701>")
+	f.Expect(". 1:1(0) ack 501 <sack 401:451 601:701>")
+	f.Expect(". 1:1(0) ack 551 <sack 101:301 601:701>")
+	if s := p.Stats().TCP; s.DSACKsSent != 6 || s.DSACKsDropped != 0 {
+		t.Errorf("%d D-SACKs, %d dropped, want 6 and 0", s.DSACKsSent, s.DSACKsDropped)
+	}
+	f.SendBatch("P. 701:801(100) ack 1", "P. 551:701(150) ack 1", "PF. 801:901(100) ack 1", "PF. 801:901(100) ack 1", "P. 1:2(1) ack 1")
+	f.Expect(". 1:1(0) ack 902 <sack 601:701>")
+	f.Expect(". 1:1(0) ack 902 <sack 801:901>")
+	f.Expect(". 1:1(0) ack 902 <sack 1:2>")
+	f.WantRead(900)
+}
+
+// Copies of old segments, which others can send too, are not answered one by one for long, and what is not reported is counted.
+func TestDSACKBurstsAreBounded(t *testing.T) {
+	p, f := established(t, tcp.Config{}, "mss 1460,sackOK", 10000)
+	f.Send("P. 1:301(300) ack 1")
+	f.Expect(". 1:1(0) ack 301 <>")
+	var old []string
+	for i := range 40 {
+		old = append(old, fmt.Sprintf("P. %d:%d(1) ack 1", 2+2*i, 3+2*i))
+	}
+	left := tcp.DSACKsPerSecond
+	for range 20 {
+		f.SendBatch(old...)
+		for i := range min(39, left) {
+			f.Expect(fmt.Sprintf(". 1:1(0) ack 301 <sack %d:%d>", 2+2*i, 3+2*i))
+			left--
+		}
+		f.Expect(". 1:1(0) ack 301 <sack 80:81>")
+	}
+	if s := p.Stats().TCP; s.DSACKsSent != tcp.DSACKsPerSecond+20 || s.DSACKsSent+s.DSACKsDropped != 800 {
+		t.Errorf("%d D-SACKs, %d dropped", s.DSACKsSent, s.DSACKsDropped)
+	}
+	f.WantRead(300)
+}
+
 // Without SACK there is no D-SACK either.
 func TestDuplicateWithoutSACK(t *testing.T) {
 	_, f := established(t, tcp.Config{}, "mss 1460", 10000)
 	f.Send("P. 1:101(100) ack 1")
 	f.Expect(". 1:1(0) ack 101")
-	f.Send("P. 1:101(100) ack 1")
+	f.SendBatch("P. 1:101(100) ack 1", "P. 1:51(50) ack 1")
 	f.Expect(". 1:1(0) ack 101 <>")
 	f.WantRead(100)
 }

@@ -26,6 +26,7 @@ type Stats struct {
 	DelayedAcks, PureAcks       uint64
 	OutOfOrder, DupSegs         uint64
 	DSACKsSent, DSACKsRecv      uint64
+	DSACKsDropped               uint64 // duplicates that were not reported, because too many came in bursts
 	ZeroWindowProbes            uint64
 	KeepaliveProbes             uint64
 	SynRecvs                    uint64 // gauge: half-open connections
