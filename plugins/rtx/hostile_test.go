@@ -102,6 +102,53 @@ func TestFragmentsAreBounded(t *testing.T) {
 	}
 }
 
+// A peer that has announced a tiny segment size, and SACKs every second packet of what left in runs, cuts the queue into so many pieces at
+// most, by what is outstanding, at the same work for each acknowledgement, and is told apart (CVE-2019-11477, CVE-2019-11479). What it
+// acknowledges counts as ever. Large segments are cut wherever their packets end.
+func TestPiecesAreBounded(t *testing.T) {
+	const runs, run = 2000, 16
+	for _, mss := range []uint32{88, 200, bsize} {
+		r := newRig(tree(32, 64))
+		for range runs {
+			r.tx += run
+			r.push(Event{Kind: EvSent, Seq: r.nxt, End: r.nxt + run*mss, TxID: r.tx - run + 1, MSS: mss})
+			r.nxt += run * mss
+		}
+		r.poll()
+		f := r.m.slot(3)
+		r.now += 10e6
+		before := r.m.Visits()
+		limited := 0
+		for i := range uint32(runs * run / 2) {
+			at := r.una + (2*i+1)*mss
+			r.push(Event{Kind: EvAck, Seq: r.una, End: r.nxt, NSack: 1, Sack: [MaxSack]seq.Range{{Start: at, End: at + mss}}})
+			for k := range r.poll() {
+				if c := &r.out[k]; c.Kind == CmdStatus && c.Flags&FlagSackLimited != 0 {
+					limited++
+				}
+			}
+		}
+		pieces, sacked := f.q.n, f.sackedOut
+		t.Logf("MSS %d: %d pieces, %d bytes SACKed of %d, limited %d times", mss, pieces, sacked, r.nxt-r.una, limited)
+		if most := max(maxPieces, int((r.nxt-r.una)/pieceBytes)) + 2; mss < pieceBytes {
+			if pieces > max(most, runs) || limited == 0 || sacked == 0 {
+				t.Errorf("MSS %d: %d pieces, want at most %d; limited %d times", mss, pieces, most, limited)
+			}
+		} else if pieces != runs*run || sacked != runs*run/2*mss || limited != 0 {
+			t.Errorf("MSS %d: %d pieces, %d bytes SACKed, limited %d times", mss, pieces, sacked, limited)
+		}
+		if v := r.m.Visits() - before; v > 40*runs*run/2 {
+			t.Errorf("MSS %d: %d visits for %d acknowledgements", mss, v, runs*run/2)
+		}
+		r.una = r.nxt
+		r.push(Event{Kind: EvAck, Seq: r.una, End: r.nxt})
+		r.poll()
+		if f.q != nil || f.inFlight() != 0 || f.delivered != uint64(runs*run*mss) {
+			t.Errorf("MSS %d: %d bytes in flight, %d delivered", mss, f.inFlight(), f.delivered)
+		}
+	}
+}
+
 // rig drives one flow of a module.
 type rig struct {
 	m        *module
@@ -134,9 +181,11 @@ func (r *rig) send() {
 	r.nxt += bsize
 }
 
-func (r *rig) poll() {
-	for n := r.m.Poll(r.now, r.in, r.out[:]); n == len(r.out); {
+// poll returns how many commands the last part of the answer had.
+func (r *rig) poll() (n int) {
+	for n = r.m.Poll(r.now, r.in, r.out[:]); n == len(r.out); {
 		n = r.m.Poll(r.now, nil, r.out[:])
 	}
 	r.in = r.in[:0]
+	return n
 }

@@ -119,11 +119,12 @@ const (
 	FlagTimeout // this batch held a retransmission timeout
 	FlagTLPLoss // a tail-loss probe repaired a loss: one congestion response without recovery
 	FlagSpuriousProbe
-	FlagSendNew // F-RTO: answer this batch with up to two new segments, if there are any, before retransmissions (RFC 5682, 3.1 step 2b)
+	FlagSendNew     // F-RTO: answer this batch with up to two new segments, if there are any, before retransmissions (RFC 5682, 3.1 step 2b)
+	FlagSackLimited // a SACK block was left aside in part, because it would have cut the queue into too many pieces
 )
 
 // AllCommandFlags are all flags of a Command.
-const AllCommandFlags = FlagSendNew<<1 - 1
+const AllCommandFlags = FlagSackLimited<<1 - 1
 
 // Kinds of timer. One at a time per flow.
 const (

@@ -46,7 +46,7 @@ func (m *module) block(f *flow, b *batch, a *ackState, r seq.Range, hint *segmen
 			continue
 		}
 		if seq.Before(g.seq, r.Start) || seq.After(g.end, r.End) {
-			whole := m.fit(f, g, r)
+			whole := m.fit(f, b, g, r)
 			if whole == nil {
 				hint = g
 				g = g.next
@@ -62,8 +62,9 @@ func (m *module) block(f *flow, b *batch, a *ackState, r seq.Range, hint *segmen
 }
 
 // fit cuts the part of g out that r covers, in whole packets: a block that covers part of a packet says nothing about it, and must not
-// cost a segment (Linux tcp_match_skb_to_sack; CVE-2019-11478). It returns nil if no whole packet is covered.
-func (m *module) fit(f *flow, g *segment, r seq.Range) *segment {
+// cost a segment (Linux tcp_match_skb_to_sack; CVE-2019-11478). It returns nil if no whole packet is covered, or if the
+// queue has too many segments to be cut further.
+func (m *module) fit(f *flow, b *batch, g *segment, r seq.Range) *segment {
 	q, p, unit := f.q, &m.pool, uint32(g.unit)
 	from, to := uint32(0), g.len()
 	if seq.Before(g.seq, r.Start) {
@@ -75,6 +76,10 @@ func (m *module) fit(f *flow, g *segment, r seq.Range) *segment {
 	if from >= to {
 		return nil
 	}
+	if f.crowded() {
+		b.flags |= FlagSackLimited
+		return nil
+	}
 	start, end := g.seq+from, g.seq+to
 	if from > 0 {
 		g = q.split(p, g, start)
@@ -84,6 +89,17 @@ func (m *module) fit(f *flow, g *segment, r seq.Range) *segment {
 	}
 	return g
 }
+
+// SACK blocks cut no segment of a queue that has as many as maxPieces, unless they are larger than pieceBytes on average. That bounds by what is
+// outstanding the memory that a peer can demand, and the work, whatever segment size it has announced (CVE-2019-11477, CVE-2019-11479). What
+// is not marked for this is sent again, which the peer has itself to thank for.
+const (
+	maxPieces  = 1024
+	pieceBytes = 256
+)
+
+// crowded reports whether SACK blocks may cut nothing more.
+func (f *flow) crowded() bool { return f.q.n >= maxPieces && uint32(f.q.n) >= f.flight()/pieceBytes }
 
 // sack marks g as selectively acknowledged and merges it with SACKed neighbours. It returns the segment that g is now part of.
 func (m *module) sack(f *flow, b *batch, a *ackState, g *segment) *segment {

@@ -68,6 +68,7 @@ const (
 	RtxFlagTLPLoss       = rtx.FlagTLPLoss
 	RtxFlagSpuriousProbe = rtx.FlagSpuriousProbe
 	RtxFlagSendNew       = rtx.FlagSendNew
+	RtxFlagSackLimited   = rtx.FlagSackLimited
 )
 
 // Kinds of timer. One at a time per flow. See package rtx.

@@ -181,6 +181,9 @@ func (e *Engine) status(c *Conn, m *rtx.Command) {
 	if m.Flags&rtx.FlagSendNew != 0 {
 		c.sendNew = 2
 	}
+	if m.Flags&rtx.FlagSackLimited != 0 {
+		e.Stats.SackLimited++
+	}
 	c.rtxTimer = m.Timer
 	if m.Timer == rtx.TimerNone || c.out.log.n == 0 {
 		c.stopTimer(timerRtx)

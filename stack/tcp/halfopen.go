@@ -29,7 +29,11 @@ type synInfo struct {
 func (e *Engine) readSYN(k *Tuple, t *wire.TCP, o *wire.Options) synInfo {
 	s := synInfo{irs: t.Seq, window: t.Window, mss: uint16(k.defaultMSS())}
 	if o.Set&wire.OptMSS != 0 {
-		s.mss = max(o.MSS, minMSS)
+		s.mss = o.MSS
+		if s.mss < minMSS {
+			s.mss = minMSS
+			e.Stats.SmallMSS++
+		}
 	}
 	s.sackOK = o.Set&wire.OptSACKPerm != 0 && !e.cfg.NoSACK
 	if o.Set&wire.OptWScale != 0 && !e.cfg.NoWScale { // RFC 7323, 2.2

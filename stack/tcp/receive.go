@@ -128,7 +128,11 @@ func (e *Engine) outOfOrder(c *Conn, off uint64, data []byte) {
 		return
 	}
 	end := off + uint64(len(data))
-	if !e.mayKeep(c, off, end) || !c.rcv.WriteAt(off, data) {
+	if c.ooo.SetLimit(c.maxPieces()); !c.ooo.Room(off, end) {
+		e.Stats.RcvPieceDrops++
+		return
+	}
+	if !e.mayKeep(c, end-off) || !c.rcv.WriteAt(off, data) {
 		e.Stats.RcvMemDrops++
 		return
 	}
@@ -174,12 +178,11 @@ func (e *Engine) repeated(c *Conn, lo, hi uint32) {
 	c.ackNow = true
 }
 
-// mayKeep reports whether a piece that came early may be kept: there are not too many, each of which may need a chunk of its own, and
-// under memory pressure a stream keeps its share at most. The peer has what is dropped (RFC 2018, 8).
-func (e *Engine) mayKeep(c *Conn, off, end uint64) bool {
-	c.ooo.SetLimit(c.maxPieces())
+// mayKeep reports whether n bytes that came early may be kept: under memory pressure a stream keeps its share at most, and each piece may
+// need a chunk of its own. The peer has what is dropped (RFC 2018, 8).
+func (e *Engine) mayKeep(c *Conn, n uint64) bool {
 	held := c.ooo.Bytes() + uint64(c.ooo.Len()*mem.Small.Size())
-	return held+end-off <= e.env.Budget.Share() && c.ooo.Room(off, end)
+	return held+n <= e.env.Budget.Share()
 }
 
 // maxPieces bounds the pieces that came early. A long path holds as many holes as it loses segments in a round trip, so the bound grows

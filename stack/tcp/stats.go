@@ -47,7 +47,8 @@ type Stats struct {
 	SyncookiesSent              uint64
 	SyncookiesRecv              uint64 // acknowledgements of cookies
 	SyncookiesFailed            uint64 // acknowledgements that were none, while cookies were expected
-	RcvMemDrops                 uint64 // segments dropped for want of memory or out-of-order room
+	RcvMemDrops                 uint64 // segments dropped for want of memory
+	RcvPieceDrops               uint64 // segments out of order that were dropped because there were too many pieces of what is missing
 	RcvPruned                   uint64 // times that out-of-order data was dropped to make room for the next bytes
 	SndMemWaits                 uint64 // times that a writer waited for memory
 	LargeFrames                 uint64 // of several segments, which the port cut
@@ -70,7 +71,9 @@ type Stats struct {
 	PortLate                    uint64 // times that a flow had waited for the port for 2 ms, and went on without it
 	BacklogWaits                uint64 // times that output stopped because FIFO and port had enough to stay busy
 	AutoCorking                 uint64 // writes that waited to be joined by others, because the port was busy (TCPAutoCorking)
-	SackIgnored                 uint64
+	SackIgnored                 uint64 // SACK blocks that cannot be true
+	SackLimited                 uint64 // times that SACK blocks would have cut what is outstanding into too many pieces
+	SmallMSS                    uint64 // SYNs and SYN-ACKs whose MSS was so small that the least useful one counts
 	AppLimitedMarks, IdleStarts uint64
 	UserTimeouts                uint64 // user timeouts that peers advertised, and that were looked at (RFC 5482)
 	TooBigs, TooBigsIgnored     uint64 // routers' words about the path's MTU that quote something in flight

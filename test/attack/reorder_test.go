@@ -19,13 +19,14 @@ func TestOutOfOrderFlood(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		at   func(i int) (off uint32, size int)
+		full bool // there are more pieces than are kept
 	}{
-		{"every second byte", func(i int) (uint32, int) { return 10 + uint32(i*2), 1 }},
-		{"backwards", func(i int) (uint32, int) { return 3_000_000 - uint32(i*2%2_900_000), 1 }},
-		{"every page", func(i int) (uint32, int) { return 10 + uint32(i*4096)%3_900_000 + uint32(i/1000)*2, 1 }},
-		{"anywhere", func(int) (uint32, int) { return 10 + rng.Uint32N(3_900_000), 1 + rng.IntN(1400) }},
-		{"the same", func(int) (uint32, int) { return 5000, 1000 }},
-		{"overlapping", func(i int) (uint32, int) { return 10 + uint32(i%1000), 1 + i%1400 }},
+		{"every second byte", func(i int) (uint32, int) { return 10 + uint32(i*2), 1 }, true},
+		{"backwards", func(i int) (uint32, int) { return 3_000_000 - uint32(i*2%2_900_000), 1 }, true},
+		{"every page", func(i int) (uint32, int) { return 10 + uint32(i*4096)%3_900_000 + uint32(i/1000)*2, 1 }, true},
+		{"anywhere", func(int) (uint32, int) { return 10 + rng.Uint32N(3_900_000), 1 + rng.IntN(1400) }, true},
+		{"the same", func(int) (uint32, int) { return 5000, 1000 }, false},
+		{"overlapping", func(i int) (uint32, int) { return 10 + uint32(i%1000), 1 + i%1400 }, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			n := New(t, Config{Stack: stack.Config{TCP: tcp.Config{RecvStart: 4 << 20, RecvBuffer: 4 << 20}}}) // a window worth the attack
@@ -52,7 +53,11 @@ func TestOutOfOrderFlood(t *testing.T) {
 			n.cost()
 			h.Want(50, time.Second)
 			s := n.Stats().TCP
-			t.Logf("%d out of order, %d dropped", s.OutOfOrder-base.OutOfOrder, s.RcvMemDrops-base.RcvMemDrops)
+			dropped := s.RcvPieceDrops - base.RcvPieceDrops
+			t.Logf("%d out of order, %d dropped", s.OutOfOrder-base.OutOfOrder, dropped)
+			if c.full != (dropped > 0) || s.RcvMemDrops != base.RcvMemDrops {
+				t.Errorf("%d dropped because there were too many pieces, %d for want of memory", dropped, s.RcvMemDrops-base.RcvMemDrops)
+			}
 			// A piece needs its bytes, and at worst a small chunk of its own beside them.
 			if limit := int64(min(stream.DefaultRanges*mem.Small.Size()+2*bytes, 6<<20) + 512<<10); n.Peak > limit {
 				t.Errorf("%d bytes, want at most %d", n.Peak, limit)

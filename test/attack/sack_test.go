@@ -40,46 +40,48 @@ func TestSACKStorm(t *testing.T) {
 		opts   wire.Options
 		blocks func(b *Bot, rng *rand.Rand, i int) []seq.Range
 		visits uint64 // at most, per acknowledgement
+		// limited: what is outstanding would be cut into more pieces than may be.
+		limited bool
 	}{
 		{"single bytes", Usual, func(b *Bot, rng *rand.Rand, i int) []seq.Range {
 			at := b.Ack + 1500 + uint32(i*7)%(flight-3000)
 			return []seq.Range{{Start: at, End: at + 1}}
-		}, 40},
+		}, 40, false},
 		{"every second segment", tiny, func(b *Bot, rng *rand.Rand, i int) []seq.Range {
 			at := b.Ack + 76 + uint32(i)*152%(flight-300)
 			return []seq.Range{{Start: at, End: at + 76}}
-		}, 60},
+		}, 60, true},
 		{"backwards", tiny, func(b *Bot, rng *rand.Rand, i int) []seq.Range {
 			at := b.Last - 152 - uint32(i)*152%(flight-300)
 			return []seq.Range{{Start: at, End: at + 76}}
-		}, 60},
+		}, 60, true},
 		{"three anywhere", tiny, func(b *Bot, rng *rand.Rand, i int) (r []seq.Range) {
 			for range 3 {
 				at := b.Ack + 1 + rng.Uint32N(flight-2000)
 				r = append(r, seq.Range{Start: at, End: at + 1 + rng.Uint32N(1500)})
 			}
 			return r
-		}, 60},
+		}, 60, false},
 		{"all but the head", tiny, func(b *Bot, rng *rand.Rand, i int) []seq.Range {
 			return []seq.Range{{Start: b.Ack + 76, End: b.Last}}
-		}, 40},
+		}, 40, false},
 		{"growing", tiny, func(b *Bot, rng *rand.Rand, i int) []seq.Range {
 			return []seq.Range{{Start: b.Ack + 76, End: b.Ack + 77 + uint32(i)%(flight-100)}}
-		}, 60},
+		}, 60, false},
 		{"duplicates", Usual, func(b *Bot, rng *rand.Rand, i int) []seq.Range {
 			at := b.Ack - 1 - rng.Uint32N(50_000)
 			return []seq.Range{{Start: at - 500, End: at}, {Start: b.Ack + 1448, End: b.Ack + 2896}}
-		}, 40},
+		}, 40, false},
 		{"out of bounds", Usual, func(b *Bot, rng *rand.Rand, i int) []seq.Range {
 			at := rng.Uint32()
 			return []seq.Range{{Start: at, End: at + rng.Uint32()}, {Start: b.Last, End: b.Last + 5000}, {Start: b.Ack + 9, End: b.Ack + 3}}
-		}, 60},
+		}, 60, false},
 		{"reneging", Usual, func(b *Bot, rng *rand.Rand, i int) []seq.Range {
 			if i%2 == 0 {
 				return nil
 			}
 			return []seq.Range{{Start: b.Ack + 1448, End: b.Last}}
-		}, 60},
+		}, 60, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			n := New(t, Config{})
@@ -89,6 +91,7 @@ func TestSACKStorm(t *testing.T) {
 			n.Idle(50 * time.Millisecond)
 			rng := rand.New(rand.NewPCG(7, 1))
 			n.Reset()
+			small := n.Stats().TCP.SmallMSS
 			visits, frames, used := n.Visits(), uint64(0), n.Budget.Used()
 			n.perSecond(2*time.Second, 20_000, func(i int) {
 				r := c.blocks(b, rng, i)
@@ -102,7 +105,14 @@ func TestSACKStorm(t *testing.T) {
 			})
 			n.cost()
 			per := (n.Visits() - visits) / frames
-			t.Logf("%d visits per acknowledgement; %d bytes under way", per, b.Last-b.Ack)
+			s := n.Stats().TCP
+			t.Logf("%d visits per acknowledgement; %d bytes under way; limited %d times", per, b.Last-b.Ack, s.SackLimited)
+			if (c.opts.MSS < 88) != (small == 1) {
+				t.Errorf("an MSS of %d was counted as small %d times", c.opts.MSS, small)
+			}
+			if c.limited != (s.SackLimited > 0) {
+				t.Errorf("SACK blocks were left aside %d times", s.SackLimited)
+			}
 			if per > c.visits {
 				t.Errorf("%d queue entries were looked at per acknowledgement, want at most %d", per, c.visits)
 			}
