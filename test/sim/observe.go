@@ -14,6 +14,8 @@ type observed struct {
 	recoveries, undos, timeouts, probes int64
 	rtts                                []int64 // ns
 	last                                time.Duration
+	told, entered, undone               bool  // a word of it, a reduction, or its undo, in this turn
+	cwnd, before                        int64 // after the last turn, and before the last reduction
 }
 
 // observer is an rtx module that notes what the one inside says of the flows that are watched.
@@ -45,6 +47,9 @@ func (o *observer) Poll(now plugins.Time, in []rtx.Event, out []rtx.Command) int
 }
 
 func (s *observed) status(m *rtx.Command) {
+	s.told = true
+	s.entered = s.entered || m.Flags&rtx.FlagEnter != 0
+	s.undone = s.undone || m.Flags&rtx.FlagUndo != 0
 	if m.Flags&rtx.FlagEnter != 0 && m.CA == rtx.CARecovery {
 		s.recoveries++
 	}

@@ -45,18 +45,23 @@ func frames(first, last int) string {
 var recoveries = []recovery{
 	{name: "nothing", noRTO: true, nothingLost: true},
 	{name: "loss 0.1%", toml: "[link.a_to_b]\nloss.random = \"0.1%\"\n", noRTO: true},
-	{name: "loss 1%", toml: "[link.a_to_b]\nloss.random = \"1%\"\n"},
-	{name: "loss 5%", toml: "[link.a_to_b]\nloss.random = \"5%\"\n"},
-	{name: "loss 10%", toml: "[link.a_to_b]\nloss.random = \"10%\"\n", flow: "bytes = \"1MB\""},
+	{name: "loss 1%", toml: "[link.a_to_b]\nloss.random = \"1%\"\n", noRTO: true},
+	{name: "loss 5%", toml: "[link.a_to_b]\nloss.random = \"5%\"\n", noRTO: true},
+	{name: "loss 10%", toml: "[link.a_to_b]\nloss.random = \"10%\"\n", flow: "bytes = \"1MB\"",
+		// Retransmissions are lost too while the window is too small for anything to tell of it.
+		check: func(f *report.Flow) string {
+			return want(f.Timeouts <= f.Dropped/10, "one timeout for ten losses at most")
+		}},
 	{name: "burst of 1", toml: frames(100, 100), noRTO: true},
 	{name: "burst of 10", toml: frames(100, 109), noRTO: true},
 	{name: "burst of half a window", toml: frames(100, 150), noRTO: true},
-	{name: "a whole flight", toml: frames(74, 153)}, // the fourth
+	{name: "a whole flight", toml: frames(74, 153), // the fourth, and what follows it before the timeout
+		check: func(f *report.Flow) string { return want(f.Timeouts <= 1, "at most one timeout") }},
 	// 100 segments of 1448 bytes: frames 4 to 103; the FIN follows.
 	{name: "last segment", toml: frames(103, 104), flow: "bytes = \"144800B\"", noRTO: true,
 		check: func(f *report.Flow) string { return want(f.Probes == 1, "one tail-loss probe repairs it") }},
-	{name: "last flight", toml: frames(74, 104), flow: "bytes = \"144800B\"",
-		check: func(f *report.Flow) string { return want(f.Timeouts <= 1, "at most one timeout") }},
+	{name: "last flight", toml: frames(74, 104), flow: "bytes = \"144800B\"", noRTO: true,
+		check: func(f *report.Flow) string { return want(f.Probes == 1, "one tail-loss probe finds it") }},
 	{name: "last but three", toml: frames(100, 100), flow: "bytes = \"144800B\"", noRTO: true},
 	{name: "half of the acknowledgements", toml: "[link.b_to_a]\nloss.random = \"50%\"\n", noRTO: true,
 		check: func(f *report.Flow) string { return want(f.Retransmits <= 3, "no more than three sent again") }},
@@ -89,10 +94,10 @@ set = { delay = "10ms" }
 	// When what fills the hole comes, the peer has no memory for it but that of what came out of order (RFC 2018, 8).
 	{name: "SACK reneging", toml: frames(4, 20) + noMemory, reneged: 29 + 13,
 		check: func(f *report.Flow) string { return want(f.Timeouts == 1, "one timeout") }},
-	{name: "no SACK, loss 1%", toml: "[link.a_to_b]\nloss.random = \"1%\"\n[host.b]\nno_sack = true\n"},
+	{name: "no SACK, loss 1%", toml: "[link.a_to_b]\nloss.random = \"1%\"\n[host.b]\nno_sack = true\n", noRTO: true},
 	{name: "no SACK, burst of 3", toml: frames(100, 102) + "[host.b]\nno_sack = true\n", noRTO: true},
-	{name: "no timestamps, loss 1%", toml: "[link.a_to_b]\nloss.random = \"1%\"\n[host.b]\nno_timestamps = true\n"},
-	{name: "neither, loss 1%", toml: "[link.a_to_b]\nloss.random = \"1%\"\n[host.b]\nno_sack = true\nno_timestamps = true\n"},
+	{name: "no timestamps, loss 1%", toml: "[link.a_to_b]\nloss.random = \"1%\"\n[host.b]\nno_timestamps = true\n", noRTO: true},
+	{name: "neither, loss 1%", toml: "[link.a_to_b]\nloss.random = \"1%\"\n[host.b]\nno_sack = true\nno_timestamps = true\n", noRTO: true},
 }
 
 const stall = `
@@ -136,10 +141,12 @@ func TestRecovery(t *testing.T) {
 			t.Parallel()
 			var first report.Flow
 			for i, queue := range []string{"btree", "list"} {
-				r := c.run(t, queue)
-				f := &r.Flows[0]
+				r, undos := c.run(t, queue, "", i == 0)
+				f := &r.Report.Flows[0]
 				if i == 0 {
-					c.judge(t, r)
+					c.judge(t, &r.Report)
+					judgeWindow(t, f, undos)
+					judgeEnd(t, f, undos)
 					first = *f
 				} else if f.Rtx = first.Rtx; *f != first {
 					t.Errorf("with %s: %+v\nwith btree: %+v", queue, *f, first)
@@ -149,7 +156,7 @@ func TestRecovery(t *testing.T) {
 	}
 }
 
-func (c *recovery) run(t *testing.T, queue string) *report.Sim {
+func (c *recovery) run(t *testing.T, queue, cc string, windows bool) (*Result, []Undo) {
 	t.Helper()
 	flow := c.flow
 	if flow == "" {
@@ -164,11 +171,20 @@ func (c *recovery) run(t *testing.T, queue string) *report.Sim {
 	if err := s.Override(plugins.Rtx, Use{Use: queue}); err != nil {
 		t.Fatal(err)
 	}
-	r := run(t, s, Options{})
+	if cc != "" {
+		if err := s.Override(plugins.Cong, Use{Use: cc}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	o, undos := Options{}, []Undo(nil)
+	if windows {
+		o.Undone = func(_ int, u Undo) { undos = append(undos, u) }
+	}
+	r := run(t, s, o)
 	if !r.Report.Complete {
 		t.Errorf("not complete: %+v", r.Report.Events)
 	}
-	return &r.Report
+	return r, undos
 }
 
 func (c *recovery) judge(t *testing.T, r *report.Sim) {
@@ -204,6 +220,54 @@ func (c *recovery) judge(t *testing.T, r *report.Sim) {
 	if c.check != nil {
 		if fault := c.check(f); fault != "" {
 			t.Errorf("not so: %s; %+v", fault, *f)
+		}
+	}
+}
+
+// judgeWindow: a reduction that is taken back leaves the window no smaller than it was.
+func judgeWindow(t *testing.T, f *report.Flow, undos []Undo) {
+	t.Helper()
+	if int64(len(undos)) != f.Undos {
+		t.Errorf("%d windows for %d undos", len(undos), f.Undos)
+	}
+	for _, u := range undos {
+		if u.Before == 0 || u.After < u.Before {
+			t.Errorf("the window was %d bytes before a reduction for nothing, and %d after that was taken back", u.Before, u.After)
+		}
+	}
+}
+
+// judgeEnd: where nothing was lost, every reduction is taken back, and at the end the window is the largest that it was.
+func judgeEnd(t *testing.T, f *report.Flow, undos []Undo) {
+	t.Helper()
+	if f.Dropped > 0 {
+		return
+	}
+	if f.Recoveries+f.Timeouts != f.Undos {
+		t.Errorf("nothing was lost: %d recoveries, %d timeouts, %d undone", f.Recoveries, f.Timeouts, f.Undos)
+	}
+	for _, u := range undos {
+		if f.CwndBytes < u.Before {
+			t.Errorf("nothing was lost, the window was %d bytes, and at the end %d", u.Before, f.CwndBytes)
+		}
+	}
+}
+
+// TestUndoRestoresWindow: so it is with every congestion control.
+func TestUndoRestoresWindow(t *testing.T) {
+	for _, c := range []recovery{
+		{name: "reordering", toml: "[link.a_to_b]\nreorder = { chance = \"0.5%\", by = \"30ms\" }\n"},
+		{name: "stall", flow: "stop = \"4s\"", toml: stall + "[host.a]\nsend_buffer = \"512KiB\"\n"}, // so that the queue does not make the RTO longer than the stall
+	} {
+		for _, cc := range []string{"reno", "cubic", "bbr", "bbr3", "cdg", "dctcp"} {
+			t.Run(c.name+", "+cc, func(t *testing.T) {
+				t.Parallel()
+				r, undos := c.run(t, "btree", cc, true)
+				judgeWindow(t, &r.Report.Flows[0], undos)
+				if len(undos) == 0 {
+					t.Error("nothing was undone")
+				}
+			})
 		}
 	}
 }

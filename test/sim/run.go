@@ -30,8 +30,12 @@ type Options struct {
 	Pcap     io.Writer                       // pcapng of all frames as host a sees them
 	Progress func(done, total time.Duration) // called once per sample
 	Sample   func(flow int, i *tcp.Info)     // called with each flow's figures, once per sample; must not keep them
+	Undone   func(flow int, u Undo)          // called after each turn in which a flow's reduction was taken back; may be nil
 	Stop     <-chan struct{}                 // ends the run with ErrStopped; may be nil
 }
+
+// Undo is a reduction that was taken back: the congestion window just before it and just after that, bytes.
+type Undo struct{ Before, After int64 }
 
 // ErrStopped is what Run returns when Options.Stop ended it.
 var ErrStopped = errors.New("sim: stopped")
@@ -305,6 +309,9 @@ func (r *runner) loop() error {
 		}
 		r.w.Step(limit)
 		r.accepted()
+		if r.o.Undone != nil {
+			r.undone()
+		}
 		if r.capture != nil {
 			if _, err := r.capture.Drain(r.pcap, -int64(Start)); err != nil {
 				return err
@@ -314,6 +321,28 @@ func (r *runner) loop() error {
 	}
 	r.sample(now)
 	return nil
+}
+
+// undone follows the windows of the flows from turn to turn.
+func (r *runner) undone() {
+	for _, f := range r.flows {
+		s := &f.seen
+		if !s.told { // then the window is what it was
+			continue
+		}
+		i, ok := f.from.info(f.client)
+		if !ok {
+			continue
+		}
+		if s.entered {
+			s.before = s.cwnd
+		}
+		s.cwnd = int64(i.Cwnd)
+		if s.undone {
+			r.o.Undone(f.index, Undo{s.before, s.cwnd})
+		}
+		s.told, s.entered, s.undone = false, false, false
+	}
 }
 
 // accepted gives the servers' connections to their flows.
