@@ -35,6 +35,12 @@ func (p *progress) line(format string, args ...any) {
 	p.shown = true
 }
 
+// steps shows that done of total steps are behind, and which is next.
+func (p *progress) steps(done, total int, what string) {
+	const width = 40
+	p.line("[%-*s] %d of %d: %s", width, "########################################"[:width*done/total], done+1, total, what)
+}
+
 // bar shows how far something is, once it has taken a second, and ten times a second at most.
 func (p *progress) bar(done, total time.Duration) {
 	now := time.Now()

@@ -22,10 +22,12 @@ const NameRtx = "rtx"
 
 // RtxOptions of the benchmark.
 type RtxOptions struct {
-	Runs   int                              // of each measurement, the modules in turn
-	Most   int                              // longest queue, segments
-	Budget time.Duration                    // of one measurement: a module that needs longer is measured on the acknowledgements that it gets done
-	Log    func(format string, args ...any) // told of progress; may be nil
+	Runs int // of each measurement, the modules in turn
+	Most int // longest queue, segments
+	// Budget of one measurement of the list: if it needs longer it is measured on the acknowledgements that it gets done. The others get ten
+	// times as much, which they do not need.
+	Budget   time.Duration
+	Progress func(done, total int, what string) // called before each pattern and length; may be nil
 }
 
 // inOrder is the pattern in which nothing is lost: a segment is sent, another acknowledged.
@@ -56,6 +58,7 @@ type rtxFigure struct {
 	acks   int
 	ns     float64 // per acknowledgement
 	visits float64
+	cut    bool // the budget was used up before the pattern's last acknowledgement
 }
 
 // Rtx measures what an acknowledgement costs.
@@ -65,20 +68,27 @@ func Rtx(ctx context.Context, o RtxOptions) (*report.Rtx, error) {
 	for _, p := range rtxload.Patterns {
 		names = append(names, p.Name)
 	}
+	type question struct {
+		pattern  string
+		segments int
+	}
+	var ask []question
 	for _, pattern := range names {
 		for _, n := range rtxLengths {
-			if n > o.Most || n == 1 && pattern != inOrder {
-				continue // one segment cannot be passed by another
+			if n <= o.Most && (n > 1 || pattern == inOrder) { // one segment cannot be passed by another
+				ask = append(ask, question{pattern, n})
 			}
-			if o.Log != nil {
-				o.Log("%s, %d segments", pattern, n)
-			}
-			rows, err := rtxCase(ctx, o, pattern, n)
-			if err != nil {
-				return nil, err
-			}
-			r.Rows = append(r.Rows, rows...)
 		}
+	}
+	for i, q := range ask {
+		if o.Progress != nil {
+			o.Progress(i, len(ask), fmt.Sprintf("%s, %d segments", q.pattern, q.segments))
+		}
+		rows, err := rtxCase(ctx, o, q.pattern, q.segments)
+		if err != nil {
+			return nil, err
+		}
+		r.Rows = append(r.Rows, rows...)
 	}
 	r.Machine.GapsAfter = report.MeasureGaps(measureGaps)
 	rtxChecks(r)
@@ -116,6 +126,7 @@ func rtxCase(ctx context.Context, o RtxOptions, pattern string, n int) ([]report
 			times[i] = append(times[i], f[i].ns)
 			rows[i].Pattern, rows[i].Segments, rows[i].Module = pattern, n, m.name
 			rows[i].Acks, rows[i].VisitsPerAck = f[i].acks, f[i].visits
+			rows[i].CutShort = rows[i].CutShort || f[i].cut
 			if i == rtxList {
 				continue
 			}
@@ -148,6 +159,9 @@ func rtxOnce(ctx context.Context, i int, pattern string, n int, seed uint64, bud
 	m, err := rtxModules[i].make(rtxModules[i].params, 1)
 	if err != nil {
 		return rtxFigure{}, err
+	}
+	if i != rtxList {
+		budget *= 10
 	}
 	return rtxMeasure(ctx, m, pattern, n, seed, budget, limit), ctx.Err()
 }
@@ -182,7 +196,7 @@ func rtxMeasure(ctx context.Context, m rtx.Module, pattern string, n int, seed u
 				}
 				return 256
 			})
-			if spent > budget || r.acks >= limit || ctx.Err() != nil {
+			if r.cut = spent > budget; r.cut || r.acks >= limit || ctx.Err() != nil {
 				break
 			}
 		}
@@ -195,7 +209,8 @@ func rtxMeasure(ctx context.Context, m rtx.Module, pattern string, n int, seed u
 			f.Wait(10e6)
 			recv.Reset(n)
 			step := 1 // one acknowledgement can take a long linear queue a minute: when the budget is used up is seen in time
-			for at := 0; at < len(arrive) && spent < budget && r.acks < limit && ctx.Err() == nil; {
+			at := 0
+			for at < len(arrive) && spent < budget && r.acks < limit && ctx.Err() == nil {
 				part := arrive[at:min(at+step, len(arrive), at+limit-r.acks)]
 				at += len(part)
 				before := spent
@@ -211,6 +226,7 @@ func rtxMeasure(ctx context.Context, m rtx.Module, pattern string, n int, seed u
 					step = min(4*step, 256)
 				}
 			}
+			r.cut = r.cut || !whole && at < len(arrive) && spent >= budget
 			whole = true
 			if spent >= budget || r.acks >= limit || ctx.Err() != nil {
 				break

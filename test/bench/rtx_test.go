@@ -12,7 +12,13 @@ import (
 // The benchmark of retransmit queues measures what it says: every pattern, length and module, and entries that do not depend on the
 // machine. Times are not judged here.
 func TestRtx(t *testing.T) {
-	r, err := Rtx(context.Background(), RtxOptions{Runs: 1, Most: 10_000, Budget: 20 * time.Millisecond})
+	steps := 0
+	r, err := Rtx(context.Background(), RtxOptions{Runs: 1, Most: 10_000, Budget: 20 * time.Millisecond, Progress: func(done, total int, what string) {
+		if done != steps || total != 7+4*6 || what == "" {
+			t.Errorf("progress: %d of %d, %q", done, total, what)
+		}
+		steps++
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -20,6 +26,9 @@ func TestRtx(t *testing.T) {
 	for _, m := range r.Rows {
 		if m.Acks == 0 || m.AckNS.Median <= 0 || m.VisitsPerAck <= 0 {
 			t.Errorf("%+v", m)
+		}
+		if slow := m.Module == "list" && m.Pattern == "uniform5" && m.Segments == 10_000; slow && !m.CutShort || m.CutShort && m.Module != "list" {
+			t.Errorf("%s, %d segments, %s: %d acknowledgements, cut short: %v", m.Pattern, m.Segments, m.Module, m.Acks, m.CutShort)
 		}
 		if m.Pattern == "uniform5" && m.Segments == 1000 && m.Module == "btree" {
 			rows++

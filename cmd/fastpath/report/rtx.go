@@ -3,6 +3,7 @@ package report
 import (
 	"fmt"
 	"io"
+	"strconv"
 	"text/tabwriter"
 )
 
@@ -19,8 +20,9 @@ type RtxRow struct {
 	Pattern  string `json:"pattern"`  // "inorder", "hole", "second", "random5", "uniform5"
 	Segments int    `json:"segments"` // outstanding
 	Module   string `json:"module"`
-	// Acks is how many acknowledgements were measured per run. A module that is too slow for all of them is measured on the first ones.
+	// Acks is how many acknowledgements were measured per run. CutShort: time was up before the pattern's last one, in some run.
 	Acks         int     `json:"acks"`
+	CutShort     bool    `json:"cut_short"`
 	AckNS        Metric  `json:"ack_ns"` // per acknowledgement, over the runs
 	VisitsPerAck float64 `json:"visits_per_ack"`
 	// ListRatio is the median over the runs of the time by that of the list, on the same acknowledgements; 0: not measured.
@@ -59,7 +61,11 @@ func (r *Rtx) WriteText(w io.Writer) error {
 	fmt.Fprintln(t, "PATTERN\tSEGMENTS\tMODULE\tACKS\tPER ACK\tMIN\tMAX\tVISITS\tTIME / LIST\tLIST'S VISITS / THESE")
 	for i := range r.Rows {
 		m := &r.Rows[i]
-		fmt.Fprintf(t, "%s\t%d\t%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\n", m.Pattern, m.Segments, m.Module, m.Acks, Format(m.AckNS.Median, "ns"),
+		acks := strconv.Itoa(m.Acks)
+		if m.CutShort {
+			acks += " first ones"
+		}
+		fmt.Fprintf(t, "%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", m.Pattern, m.Segments, m.Module, acks, Format(m.AckNS.Median, "ns"),
 			Format(m.AckNS.Min, "ns"), Format(m.AckNS.Max, "ns"), four(m.VisitsPerAck), orDash(m.ListRatio), orDash(m.ListVisits))
 	}
 	if err := t.Flush(); err != nil {
