@@ -156,6 +156,7 @@ func TestCheckModules(t *testing.T) {
 plugin_dir = %q
 [modules.rtx]
 use = "list"
+placement = "builtin"
 fallback = "linear"
 [modules.cong]
 use = "mine"
@@ -372,13 +373,39 @@ func TestTogether(t *testing.T) {
 	}
 	for together, want := range map[string]string{`["rtx"]`: "rtx alone cannot share a process", `["rtx", "cong", "rtx"]`: "rtx is there twice", `["rtx", "x"]`: "x",
 		`["rtx", "pace"]`: "[modules.pace] has not placement"} {
-		if _, err := Parse("x.toml", []byte(port+"\n[modules]\ntogether = "+together+"\n"+process("rtx", "")+process("cong", ""))); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := Parse("x.toml", []byte(port+"\n[modules]\ntogether = "+together+"\n"+process("rtx", "")+process("cong", "")+"[modules.pace]\nplacement = \"builtin\"\n")); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("together = %s: %v", together, err)
 		}
 	}
 	if _, err := Parse("x.toml", []byte(port+"\n[modules]\ntogether = [\"rtx\", \"cong\"]\n"+process("rtx", "")+process("cong", "")+"cpus = [1]")); err == nil ||
 		!strings.Contains(err.Error(), "modules.together[1]: [modules.cong] has other cpus than [modules.rtx]") {
 		t.Error(err)
+	}
+}
+
+// Without a word of the configuration those kinds share a process that can: which is all, if it says nothing of modules.
+func TestShared(t *testing.T) {
+	dir := tree(t, map[string]string{"fastpath-rtx-btree": "code"})
+	for text, want := range map[string][]string{
+		"":                         {"rtx", "pace", "cong"},
+		"[modules]\ntogether = []": {},
+		"[modules]\ntogether = [\"rtx\", \"cong\"]":                                       {"rtx", "cong"},
+		"[modules.rtx]\nplacement = \"builtin\"":                                          {"pace", "cong"},
+		"[modules.rtx]\ncpus = [1]":                                                       {"pace", "cong"},
+		"[modules.pace]\ncpus = [1]":                                                      {"rtx", "cong"},
+		"[modules.pace]\ncpus = [1]\n[modules.cong]\ncpus = [1]":                          {"pace", "cong"},
+		"[modules.cong]\npath = \"/mine\"\nallow_unpinned = true":                         {"rtx", "pace"},
+		"[modules]\nplugin_dir = \"" + dir + "\"":                                         {"pace", "cong"},
+		"[modules.rtx]\ncpus = [1]\n[modules.cong]\ncpus = [2]":                           nil,
+		"[modules.rtx]\nplacement = \"builtin\"\n[modules.cong]\nplacement = \"builtin\"": nil,
+	} {
+		c, err := Parse("x.toml", []byte(port+"\n"+text))
+		if err != nil {
+			t.Fatalf("%s: %v", text, err)
+		}
+		if got := c.Modules.Shared(); !slices.Equal(got, want) {
+			t.Errorf("%s: %q share a process, want %q", text, got, want)
+		}
 	}
 }
 

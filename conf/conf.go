@@ -6,6 +6,7 @@ package conf
 
 import (
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/fastpath-tcp/fastpath/plugins"
@@ -175,7 +176,7 @@ type Modules struct {
 	Spin        Duration `toml:"spin"`
 	MemoryLimit Size     `toml:"memory_limit"` // of each module process; 0: none
 	// Together are kinds whose modules in use share one process, of a binary that has them all, such as the daemon's own: less isolated
-	// from each other, but with fewer processes to wake.
+	// from each other, but with fewer processes to wake. nil: see Shared.
 	Together []string `toml:"together"`
 	Rtx      Use      `toml:"rtx"`
 	Pace     Use      `toml:"pace"`
@@ -185,6 +186,31 @@ type Modules struct {
 // Kind returns the entry for kind k.
 func (m *Modules) Kind(k plugins.Kind) *Use {
 	return [...]*Use{plugins.Rtx: &m.Rtx, plugins.Pace: &m.Pace, plugins.Cong: &m.Cong}[k]
+}
+
+// Shared returns the kinds whose modules in use share one process: those that the configuration names, or, if it does not say, those
+// that can, which are processes of the daemon's own binary with the same processors. A file of somebody else's runs alone unless asked
+// to share.
+func (m *Modules) Shared() []string {
+	if m.Together != nil {
+		return m.Together
+	}
+	own := func(k plugins.Kind) bool {
+		u := m.Kind(k)
+		return u.Placement == PlacementProcess && u.File(m.PluginDir, k, u.Use) == ""
+	}
+	for first := range plugins.NumKinds {
+		var kinds []string
+		for k := first; k < plugins.NumKinds && own(first); k++ {
+			if own(k) && slices.Equal(m.Kind(k).CPUs, m.Kind(first).CPUs) {
+				kinds = append(kinds, k.String())
+			}
+		}
+		if len(kinds) > 1 {
+			return kinds
+		}
+	}
+	return nil
 }
 
 // Binary says where the code of a module comes from.
@@ -299,9 +325,9 @@ type Shutdown struct {
 
 // Default is the configuration that an empty file means, before the checks that want at least one port.
 func Default() *Config {
-	use := func(name, placement string) Use {
+	use := func(name string) Use {
 		return Use{
-			Use: name, Binary: Binary{Placement: placement},
+			Use: name, Binary: Binary{Placement: PlacementProcess},
 			Dead: Duration(2 * time.Second), RestartMin: Duration(100 * time.Millisecond), RestartMax: Duration(10 * time.Second),
 			RestartLimit: 5, RestartWindow: Duration(time.Minute),
 		}
@@ -323,9 +349,9 @@ func Default() *Config {
 			StartTimeout: Duration(10 * time.Second),
 			Spin:         Duration(2 * time.Microsecond),
 			MemoryLimit:  512 << 20,
-			Rtx:          use("btree", PlacementBuiltin),
-			Pace:         use("edt", PlacementBuiltin),
-			Cong:         use("bbr", PlacementProcess),
+			Rtx:          use("btree"),
+			Pace:         use("edt"),
+			Cong:         use("bbr"),
 		},
 		Firewall: Firewall{Default: ActionAllow},
 		Control:  Control{Socket: DefaultSocket},

@@ -31,8 +31,12 @@ var conditions = []condition{
 	{"tiny", link{sysctls: map[string]string{"net.ipv4.tcp_rmem": tiny, "net.ipv4.tcp_wmem": tiny}}, 256 << 10, allDrivers},
 }
 
-// modules are the congestion-control modules that the matrix goes through.
-var modules = []struct{ name, placement string }{{"bbr", "process"}, {"cubic", "builtin"}, {"reno", "builtin"}, {"cdg", "process"}}
+// modules are the congestion-control modules that the matrix goes through: in one process with those of the other kinds, as by default,
+// or all linked in.
+var modules = []struct {
+	name    string
+	process bool
+}{{"bbr", true}, {"cubic", false}, {"reno", false}, {"cdg", true}}
 
 // chosen reports whether the subset holds the combination: over all conditions each driver meets each peer and each kind of trouble.
 func chosen(condition, driver, peer int) bool {
@@ -63,7 +67,9 @@ func matrix(t *testing.T, v6 bool) {
 			t.Run(fmt.Sprintf("%s/%s/%s", c.name, driver, m.name), func(t *testing.T) {
 				l := c.link
 				l.driver, l.v6 = driver, v6
-				l.modules = fmt.Sprintf("[modules.cong]\nuse = %q\nplacement = %q\n", m.name, m.placement)
+				if l.modules = fmt.Sprintf("[modules.cong]\nuse = %q\n", m.name); !m.process {
+					l.modules = linkedIn(m.name)
+				}
 				newWorld(t, l).meet(c, ps)
 			})
 		}

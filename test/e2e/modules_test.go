@@ -159,7 +159,7 @@ func TestSwapRefused(t *testing.T) {
 			if c.want == "protocol" || c.want == "exit" {
 				pin = "allow_unpinned = true"
 			}
-			w := newWorld(t, link{driver: "afpacket", modules: fmt.Sprintf("[modules.cong]\nuse = \"cubic\"\nplacement = \"builtin\"\n"+
+			w := newWorld(t, link{driver: "afpacket", modules: linkedIn("cubic") + fmt.Sprintf(
 				"[[module]]\nkind = \"cong\"\nname = \"aimd\"\nplacement = \"process\"\npath = %q\n%s\n", path, pin)})
 			w.refused("nosuch", "nosuch", "cubic")
 			w.module("cong", "aimd", control.ModuleStandby)

@@ -22,9 +22,8 @@ func TestSilenceOfSwaps(t *testing.T) {
 	process := func(kind, name string) string {
 		return fmt.Sprintf("[[module]]\nkind = %q\nname = %q\nplacement = \"process\"\n", kind, name)
 	}
-	w := newWorld(t, link{driver: "afpacket", httpKeys: `rate = "80Mbit/s"`, modules: "[modules.cong]\nuse = \"bbr\"\nplacement = \"process\"\n" +
-		"[modules.rtx]\nuse = \"btree\"\nplacement = \"process\"\n[modules.pace]\nuse = \"edt\"\nplacement = \"process\"\n" +
-		process("cong", "cdg") + process("cong", "cubic") + process("rtx", "list") + process("pace", "none")})
+	w := newWorld(t, link{driver: "afpacket", httpKeys: `rate = "80Mbit/s"`, modules: process("cong", "cdg") + process("cong", "cubic") +
+		process("rtx", "list") + process("pace", "none")})
 	w.module("cong", "cdg", control.ModuleStandby)
 	const conns, window = 3, 20 * time.Millisecond
 	readers := make([]*reader, conns)

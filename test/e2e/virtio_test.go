@@ -233,7 +233,7 @@ func TestVirtio(t *testing.T) {
 	for _, c := range virtioCases() {
 		t.Run(fmt.Sprintf("%v-%d", c.virtio, c.mtu), func(t *testing.T) {
 			w := newWorld(t, link{driver: "virtio", virtio: &c.virtio, mtu: c.mtu, httpKeys: `rate = "60Mbit/s"`,
-				modules: "[modules.cong]\nuse = \"bbr\"\nplacement = \"builtin\"\n[[module]]\nkind = \"cong\"\nname = \"cdg\"\n"})
+				modules: linkedIn("bbr") + "[[module]]\nkind = \"cong\"\nname = \"cdg\"\n"})
 			w.ping()
 			const size = 4 << 20
 			kernel := w.nstat()

@@ -233,7 +233,7 @@ func (w *world) config() string {
 	if w.modules != "" {
 		b.WriteString(w.modules)
 	} else {
-		b.WriteString("[modules.cong]\nuse = \"cubic\"\nplacement = \"builtin\"\n")
+		b.WriteString(linkedIn("cubic"))
 	}
 	app := func(kind string, port int, keys string) {
 		fmt.Fprintf(&b, "[[app]]\nname = \"%s%d\"\nkind = %q\nlisten = \"%s\"\n%s\n", kind, port, kind, at(listen, port), keys)
@@ -438,4 +438,9 @@ func (p *process) wait(limit time.Duration) error {
 	case <-time.After(limit):
 		return fmt.Errorf("still running after %v", limit)
 	}
+}
+
+// linkedIn is a configuration with the given congestion control, in which no module is a process.
+func linkedIn(cong string) string {
+	return fmt.Sprintf("[modules.cong]\nuse = %q\nplacement = \"builtin\"\n[modules.rtx]\nplacement = \"builtin\"\n[modules.pace]\nplacement = \"builtin\"\n", cong)
 }

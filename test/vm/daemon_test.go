@@ -10,7 +10,7 @@ import (
 	"github.com/fastpath-tcp/fastpath/cmd/fastpath/control"
 )
 
-// withProcess lets another process decide on congestion control.
+// withProcess lets another process decide, by modules of all kinds.
 var withProcess = strings.NewReplacer(`placement = "builtin"`, `placement = "process"`)
 
 // config is the daemon's configuration with a number of queues.
@@ -32,6 +32,18 @@ memory = "64MiB"
 start_timeout = "80s"
 [modules.cong]
 use = "cdg"
+placement = "builtin"
+late = "2s"
+dead = "20s"
+restart_min = "50ms"
+restart_limit = 20
+[modules.rtx]
+placement = "builtin"
+late = "2s"
+dead = "20s"
+restart_min = "50ms"
+restart_limit = 20
+[modules.pace]
 placement = "builtin"
 late = "2s"
 dead = "20s"

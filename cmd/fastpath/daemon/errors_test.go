@@ -43,7 +43,7 @@ func TestStartErrors(t *testing.T) {
 		{"no module", strings.Replace(pair, "[modules.cong]", "[modules.cong]\nuse = \"fake\"\npath = \""+script+"\"\nallow_unpinned = true", 1),
 			"module cong/fake: ends in the handshake: exit status 3"},
 		{"bad parameter", withoutProcesses + "params = { nosuch = \"1\" }\n", "nosuch"},
-		{"bound adaptive worker", withoutProcesses + "[[worker]]\nport = \"a\"\ncore = 0\n[[worker]]\nport = \"b\"\n", "test.toml:46: worker[0].core: adaptive workers"},
+		{"bound adaptive worker", withoutProcesses + "[[worker]]\nport = \"a\"\ncore = 0\n[[worker]]\nport = \"b\"\n", "test.toml:50: worker[0].core: adaptive workers"},
 		{"two listeners", withoutProcesses + "[metrics]\nlisten = \"192.0.2.1:9\"\n", "metrics.listen"},
 		{"little memory", withoutProcesses + "[memory]\nlow = \"20MiB\"\n", "memory.low: the ports' packet buffers alone take"},
 	}

@@ -54,6 +54,14 @@ listen = "10.8.0.1:7"
 restart_min = "10ms"
 late = "5s" # a busy machine is no failure of these tests
 dead = "20s"
+[modules.rtx]
+restart_min = "10ms"
+late = "5s"
+dead = "20s"
+[modules.pace]
+restart_min = "10ms"
+late = "5s"
+dead = "20s"
 [[module]]
 kind = "cong"
 name = "cdg"
@@ -111,6 +119,7 @@ func (l *lan) client(name string, args ...string) (cmd *exec.Cmd, out *bytes.Buf
 	return cmd, out
 }
 
+// flow waits for a connection with traffic of which the modules, in their processes, have said all that they say.
 func (l *lan) flow(state string) (found *control.Conn) {
 	l.t.Helper()
 	if !eventually(5*time.Second, func() bool {
@@ -118,9 +127,9 @@ func (l *lan) flow(state string) (found *control.Conn) {
 		if len(r.Conns) == 1 {
 			found = &r.Conns[0]
 		}
-		return found != nil && found.AckedBytes > 4<<20
+		return found != nil && found.AckedBytes > 4<<20 && found.DeliveryBPS > 0 && found.PacingBPS > 0
 	}) {
-		l.t.Fatal("no connection with traffic")
+		l.t.Fatalf("no connection with traffic and modules that answer: %+v", found)
 	}
 	return found
 }

@@ -72,6 +72,14 @@ via = "fastpath"
 restart_min = "10ms"
 late = "5s" # a busy machine is no failure of these tests
 dead = "20s"
+[modules.rtx]
+restart_min = "10ms"
+late = "5s"
+dead = "20s"
+[modules.pace]
+restart_min = "10ms"
+late = "5s"
+dead = "20s"
 [[module]]
 kind = "cong"
 name = "cdg"
@@ -79,6 +87,10 @@ placement = "process"
 `
 
 const builtins = `
+[modules.rtx]
+placement = "builtin"
+[modules.pace]
+placement = "builtin"
 [modules.cong]
 placement = "builtin"
 `
@@ -170,6 +182,71 @@ func TestTransfer(t *testing.T) {
 	d.event(control.EventRestart, "cong/cdg")
 }
 
+// By default the modules of all kinds are in one process. One that is swapped for another leaves it, and comes back. When the process is
+// killed in the middle of a download, all of them fall back and return with their flows.
+func TestCommonProcess(t *testing.T) {
+	d := start(t, pair)
+	client := d.client()
+	names := map[string]string{"rtx": "btree", "pace": "edt", "cong": "bbr"}
+	common := func(restarts int) (pid int) { // the process that all three are in after so many restarts
+		t.Helper()
+		why := ""
+		if !eventually(10*time.Second, func() bool {
+			pid, why = 0, ""
+			for kind, name := range names {
+				m := d.module(kind, name)
+				if m.State != control.ModuleActive && m.State != control.ModuleStandby || m.Restarts != restarts || m.PID == 0 || pid != 0 && m.PID != pid {
+					why += fmt.Sprintf("%s is %s in process %d after %d restarts. ", name, m.State, m.PID, m.Restarts)
+				}
+				pid = m.PID
+			}
+			return why == ""
+		}) {
+			t.Fatal(why)
+		}
+		return pid
+	}
+	swap := func(name string) {
+		t.Helper()
+		if s := call[control.SwapReply](d, control.OpSwap, control.SwapRequest{Kind: "cong", Name: name}); s.Flows != 2 {
+			t.Errorf("swap to %s: %+v", name, s)
+		}
+	}
+	deaths := 0
+	kill := func() {
+		t.Helper()
+		if err := unix.Kill(common(deaths), unix.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		deaths++
+		common(deaths)
+	}
+	const size = 32 << 20
+	n, sum := get(t, client, "http://10.9.0.1/", size/2, func() {
+		first := common(0)
+		swap("cdg")
+		if m := d.module("cong", "cdg"); m.PID == first || m.Flows != 2 {
+			t.Errorf("%+v", m)
+		}
+		kill()
+		swap("bbr")
+	})
+	if n != size || sum != apps.ContentSHA256(3, size) {
+		t.Errorf("got %d bytes with hash %s", n, sum)
+	}
+	n, sum = get(t, client, "http://10.9.0.1/", size/2, kill) // with all three in use
+	if n != size || sum != apps.ContentSHA256(3, size) {
+		t.Errorf("after the second death: %d bytes with hash %s", n, sum)
+	}
+	for kind, name := range names {
+		if m := d.module(kind, name); m.State != control.ModuleActive || m.Resumes < 2 {
+			t.Errorf("%+v", m)
+		}
+		d.event(control.EventFallback, kind+"/")
+		d.event(control.EventReturn, kind+"/"+name+" serves 2 flows again")
+	}
+}
+
 // Any built-in module can be swapped to, for all kinds; what cannot be found is refused, and the old one stays.
 func TestSwap(t *testing.T) {
 	d := start(t, pair)
@@ -186,8 +263,8 @@ func TestSwap(t *testing.T) {
 	}
 	check()
 	for _, s := range []struct{ kind, name, placement string }{
-		{"cong", "cubic", "process"}, {"cong", "reno", "process"}, {"cong", "bbr", "process"}, {"rtx", "list", "builtin"}, {"rtx", "btree", "builtin"},
-		{"pace", "none", "builtin"}, {"pace", "edt", "builtin"},
+		{"cong", "cubic", "process"}, {"cong", "reno", "process"}, {"cong", "bbr", "process"}, {"rtx", "list", "process"}, {"rtx", "btree", "process"},
+		{"pace", "none", "process"}, {"pace", "edt", "process"},
 	} {
 		r := call[control.SwapReply](d, control.OpSwap, control.SwapRequest{Kind: s.kind, Name: s.name})
 		if r.Flows != 2 {

@@ -35,7 +35,7 @@ func (d *Daemon) startModules(ctx context.Context) (err error) {
 			Restart: host.Restart{Min: u.RestartMin.D(), Max: u.RestartMax.D(), Limit: u.RestartLimit, Window: u.RestartWindow.D()},
 		})
 	}
-	for _, s := range c.Together {
+	for _, s := range c.Shared() {
 		k, err := plugins.ParseKind(s)
 		if err != nil {
 			return err
