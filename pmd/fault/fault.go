@@ -1,4 +1,4 @@
-// Package fault is a middleware that makes any port a bad one: it loses, corrupts and duplicates frames, takes fewer than it is
+// Package fault is a middleware that makes any port a bad one: it loses, corrupts, duplicates and marks frames, takes fewer than it is
 // offered, and exhausts the pool, all from a seed.
 package fault
 
@@ -36,16 +36,17 @@ type Frames struct {
 	Loss      PPB
 	Duplicate PPB // the copy follows at once, if there are a buffer and room for it
 	Corrupt   PPB // one bit, or a burst of up to 15 bits, behind the Ethernet header
+	Mark      PPB // of those with ECT: a mark of congestion (RFC 3168, 5)
 }
 
-func (f *Frames) any() bool { return f.Loss|f.Duplicate|f.Corrupt != 0 }
+func (f *Frames) any() bool { return f.Loss|f.Duplicate|f.Corrupt|f.Mark != 0 }
 
 // Counters say what went wrong.
 type Counters struct {
-	TxLost, TxDuplicated, TxCorrupted uint64
-	RxLost, RxDuplicated, RxCorrupted uint64
-	Shortened                         uint64 // Polls that took less for it
-	Exhausted                         uint64 // times that the pool was emptied
+	TxLost, TxDuplicated, TxCorrupted, TxMarked uint64
+	RxLost, RxDuplicated, RxCorrupted, RxMarked uint64
+	Shortened                                   uint64 // Polls that took less for it
+	Exhausted                                   uint64 // times that the pool was emptied
 }
 
 // Port is a faulty port.
@@ -55,7 +56,7 @@ type Port struct {
 	queues []*queue
 	outer  []pmd.Queue // the queues as seen from outside: parkers if those below are
 	n      struct {
-		txLost, txDup, txCorrupt, rxLost, rxDup, rxCorrupt, short, exhausted atomic.Uint64
+		txLost, txDup, txCorrupt, txMark, rxLost, rxDup, rxCorrupt, rxMark, short, exhausted atomic.Uint64
 	}
 }
 
@@ -66,7 +67,7 @@ func New(p pmd.Port, c Config) (*Port, error) {
 		v    PPB
 	}{
 		{"Tx.Loss", c.Tx.Loss}, {"Tx.Duplicate", c.Tx.Duplicate}, {"Tx.Corrupt", c.Tx.Corrupt}, {"Rx.Loss", c.Rx.Loss},
-		{"Rx.Duplicate", c.Rx.Duplicate}, {"Rx.Corrupt", c.Rx.Corrupt}, {"ShortTx", c.ShortTx}, {"Exhaust", c.Exhaust},
+		{"Rx.Duplicate", c.Rx.Duplicate}, {"Rx.Corrupt", c.Rx.Corrupt}, {"Tx.Mark", c.Tx.Mark}, {"Rx.Mark", c.Rx.Mark}, {"ShortTx", c.ShortTx}, {"Exhaust", c.Exhaust},
 	} {
 		if f.v > Always {
 			return nil, fmt.Errorf("fault: %s: %d is more than %d parts per billion", f.name, f.v, Always)
@@ -116,8 +117,8 @@ func (p *Port) Stats() pmd.Stats {
 func (p *Port) Counters() Counters {
 	n := &p.n
 	return Counters{
-		TxLost: n.txLost.Load(), TxDuplicated: n.txDup.Load(), TxCorrupted: n.txCorrupt.Load(),
-		RxLost: n.rxLost.Load(), RxDuplicated: n.rxDup.Load(), RxCorrupted: n.rxCorrupt.Load(),
+		TxLost: n.txLost.Load(), TxDuplicated: n.txDup.Load(), TxCorrupted: n.txCorrupt.Load(), TxMarked: n.txMark.Load(),
+		RxLost: n.rxLost.Load(), RxDuplicated: n.rxDup.Load(), RxCorrupted: n.rxCorrupt.Load(), RxMarked: n.rxMark.Load(),
 		Shortened: n.short.Load(), Exhausted: n.exhausted.Load(),
 	}
 }

@@ -2,6 +2,8 @@ package fault
 
 import (
 	"bytes"
+	"encoding/binary"
+	"errors"
 	"math/bits"
 	"slices"
 	"strings"
@@ -135,6 +137,66 @@ func TestFrames(t *testing.T) {
 		c.Seed++
 		if other := run(t, c, n, receive); slices.Equal(other.seen, o.seen) {
 			t.Errorf("receive %v: another seed gave the same result", receive)
+		}
+	}
+}
+
+// checksum is that of an IPv4 header (RFC 1071).
+func checksum(header []byte) uint16 {
+	sum := uint32(0)
+	for i := 0; i < len(header); i += 2 {
+		sum += uint32(binary.BigEndian.Uint16(header[i:]))
+	}
+	sum = sum>>16 + sum&0xffff
+	return ^uint16(sum>>16 + sum&0xffff)
+}
+
+// Of frames with ECT a share is marked, with a checksum that is right, and of others none.
+func TestMarks(t *testing.T) {
+	const n = 10_000
+	header := func(i int) []byte { // of IPv4, behind an Ethernet header: every other one with ECT(0)
+		f := append(make([]byte, 12, 34), 8, 0, 0x45, byte(i%2*2), 0, 20, byte(i>>8), byte(i), 0, 0, 64, 6, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2)
+		binary.BigEndian.PutUint16(f[24:], checksum(f[14:]))
+		return f
+	}
+	for _, receive := range []bool{false, true} {
+		c := Config{Seed: 3, Tx: Frames{Mark: 2 * Percent}}
+		if receive {
+			c = Config{Seed: 3, Rx: Frames{Mark: 2 * Percent}}
+		}
+		f, b := link(t, c, memlink.Config{Ring: 64, Bufs: 256})
+		from, to := f.Queue(0), b.Queue(0)
+		if receive {
+			from, to = to, from
+		}
+		var rx [8]*pmd.Buf
+		marks := 0
+		for i := range n {
+			one := from.Pool().Get()
+			one.Append(header(i))
+			from.Poll([]*pmd.Buf{one}, nil)
+			if _, k := to.Poll(nil, rx[:]); k != 1 {
+				t.Fatalf("%d frames at once", k)
+			}
+			switch p := rx[0].Bytes(); {
+			case p[15]&3 == 3 && i%2 == 1:
+				marks++
+				fallthrough
+			case int(p[15]) == i%2*2:
+				if checksum(p[14:34]) != 0 {
+					t.Errorf("frame %d has a bad checksum: % x", i, p)
+				}
+			default:
+				t.Errorf("frame %d: % x", i, p)
+			}
+			rx[0].Free()
+		}
+		got := f.Counters()
+		if !near(marks, n/2*2/100) || int(got.TxMarked+got.RxMarked) != marks || receive != (got.RxMarked > 0) {
+			t.Errorf("receive %v: %d marks, counters %+v", receive, marks, got)
+		}
+		if err := errors.Join(f.Close(), b.Close()); err != nil {
+			t.Error(err)
 		}
 	}
 }

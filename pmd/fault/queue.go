@@ -3,6 +3,7 @@ package fault
 import (
 	"github.com/fastpath-tcp/fastpath/pmd"
 	"github.com/fastpath-tcp/fastpath/pmd/internal/chance"
+	"github.com/fastpath-tcp/fastpath/pmd/internal/ecn"
 )
 
 type queue struct {
@@ -20,7 +21,7 @@ type queue struct {
 	out, in []*pmd.Buf // scratch
 }
 
-type draws struct{ loss, dup, corrupt chance.RNG }
+type draws struct{ loss, dup, corrupt, mark chance.RNG }
 
 // parker is a queue whose queue below is a pmd.Parker.
 type parker struct {
@@ -37,10 +38,12 @@ func newQueue(p *Port, below pmd.Queue, i uint64) *queue {
 		stream++
 		return chance.New(p.cfg.Seed, stream)
 	}
-	return &queue{
+	q := &queue{
 		Queue: below, port: p, limit: -1,
-		tx: draws{next(), next(), next()}, rx: draws{next(), next(), next()}, short: next(), exhaust: next(),
+		tx: draws{loss: next(), dup: next(), corrupt: next()}, rx: draws{loss: next(), dup: next(), corrupt: next()}, short: next(), exhaust: next(),
 	}
+	q.tx.mark, q.rx.mark = next(), next()
+	return q
 }
 
 // Poll implements pmd.Queue.
@@ -102,6 +105,9 @@ func (q *queue) pollSpoilt(tx, rx []*pmd.Buf) (ntx, nrx int) {
 		if q.tx.corrupted(b, q.port.cfg.Tx.Corrupt) {
 			q.port.n.txCorrupt.Add(1)
 		}
+		if q.tx.marked(b, q.port.cfg.Tx.Mark) {
+			q.port.n.txMark.Add(1)
+		}
 		q.out = append(q.out, b)
 		if twin != nil {
 			q.out = append(q.out, twin)
@@ -135,6 +141,9 @@ func (q *queue) spoilRx(rx []*pmd.Buf, n int) int {
 			q.port.n.rxCorrupt.Add(1)
 			b.Flags &^= pmd.RxCsumGood | pmd.RxPartial // it was verified before this happened
 		}
+		if q.rx.marked(b, c.Mark) {
+			q.port.n.rxMark.Add(1)
+		}
 		q.in = append(q.in, b)
 		if twin != nil {
 			q.in = append(q.in, twin)
@@ -147,6 +156,9 @@ func (d *draws) corrupted(b *pmd.Buf, p PPB) bool {
 	const ethHeader, longest = 14, 15
 	return d.corrupt.Hit(p) && chance.Corrupt(b.Bytes(), ethHeader, longest, &d.corrupt)
 }
+
+// marked marks a frame, if it is of those that are to be and can be. Its twin is another frame, and was copied before.
+func (d *draws) marked(b *pmd.Buf, p PPB) bool { return d.mark.Hit(p) && ecn.Mark(b.Bytes()) }
 
 // twin copies a frame with its metadata, or returns nil if there is no buffer.
 func (q *queue) twin(b *pmd.Buf) *pmd.Buf {

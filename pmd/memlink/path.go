@@ -8,6 +8,7 @@ import (
 	"github.com/fastpath-tcp/fastpath/plugins"
 	"github.com/fastpath-tcp/fastpath/pmd"
 	"github.com/fastpath-tcp/fastpath/pmd/internal/chance"
+	"github.com/fastpath-tcp/fastpath/pmd/internal/ecn"
 )
 
 // Counters say what a path did to the frames that its port sent.
@@ -157,7 +158,7 @@ func (p *path) admit(q *queue, b *pmd.Buf, now plugins.Time) {
 		return
 	}
 	p.n.QueuedBytes = max(p.n.QueuedBytes, uint64(p.net.bytes))
-	if mark && markCE(b.Bytes()) {
+	if mark && ecn.Mark(b.Bytes()) {
 		p.n.Marked++
 	}
 	if p.draw.corrupt.Hit(p.cfg.Corrupt) && chance.Corrupt(b.Bytes(), p.cfg.CorruptFrom, p.cfg.CorruptBits, &p.draw.corrupt) {

@@ -10,77 +10,26 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
-	"github.com/fastpath-tcp/fastpath/pmd"
 	"github.com/fastpath-tcp/fastpath/pmd/afpacket"
+	"github.com/fastpath-tcp/fastpath/pmd/fault"
 	"github.com/fastpath-tcp/fastpath/stack"
 	"github.com/fastpath-tcp/fastpath/stack/sock"
 	"github.com/fastpath-tcp/fastpath/stack/tcp"
 	"github.com/fastpath-tcp/fastpath/test/netns"
 )
 
-// marking is a port whose frames get a congestion mark in place of every 50th ECT(0), both ways (RFC 3168, 5).
-type marking struct {
-	pmd.Port
-	q markingQueue
-}
-
-func newMarking(p pmd.Port) *marking { return &marking{p, markingQueue{Queue: p.Queue(0)}} }
-
-func (m *marking) NumQueues() int      { return 1 }
-func (m *marking) Queue(int) pmd.Queue { return &m.q }
-
-type markingQueue struct {
-	pmd.Queue
-	out, in     int          // frames with ECT(0)
-	outCE, inCE atomic.Int64 // marks
-}
-
-func (q *markingQueue) Poll(tx, rx []*pmd.Buf) (ntx, nrx int) {
-	for _, b := range tx {
-		if mark(b.Bytes(), &q.out) {
-			q.outCE.Add(1)
-		}
-	}
-	ntx, nrx = q.Queue.Poll(tx, rx)
-	for _, b := range rx[:nrx] {
-		if mark(b.Bytes(), &q.in) {
-			q.inCE.Add(1)
-		}
-	}
-	return ntx, nrx
-}
-
-// mark counts an IPv4 frame with ECT(0), and marks it if it is a 50th.
-func mark(f []byte, n *int) bool {
-	if len(f) < 34 || f[12] != 8 || f[13] != 0 || f[15]&3 != 2 {
-		return false
-	}
-	if *n++; *n%50 != 0 {
-		return false
-	}
-	f[15] |= 1
-	sum := uint32(f[24])<<8 | uint32(f[25]) // RFC 1624, 3: the header has grown by 1
-	if sum != 0 {
-		sum = ^sum&0xffff + 1
-		sum = ^(sum>>16 + sum&0xffff)
-		f[24], f[25] = byte(sum>>8), byte(sum)
-	}
-	return true
-}
-
 // duo is a stack of this process and a kernel, each at an end of a veth pair.
 type duo struct {
 	*testing.T
 	st     *stack.Stack
 	kernel *netns.NS
-	marks  *markingQueue
+	marks  *fault.Port // marks one of 50 packets with ECT, both ways
 }
 
 const (
@@ -111,9 +60,11 @@ func newDuo(t *testing.T, cfg tcp.Config, sysctls ...string) *duo {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := newMarking(port)
-	d.marks = &m.q
-	if d.st, err = stack.New(stack.Config{Port: m, Addrs: []netip.Prefix{netip.MustParsePrefix(duoStack + "/24")}, TCP: cfg}); err != nil {
+	marks := fault.Frames{Mark: 2 * fault.Percent}
+	if d.marks, err = fault.New(port, fault.Config{Seed: 1, Tx: marks, Rx: marks}); err != nil {
+		t.Fatal(errors.Join(err, port.Close()))
+	}
+	if d.st, err = stack.New(stack.Config{Port: d.marks, Addrs: []netip.Prefix{netip.MustParsePrefix(duoStack + "/24")}, TCP: cfg}); err != nil {
 		t.Fatal(errors.Join(err, port.Close()))
 	}
 	t.Cleanup(func() {
@@ -291,15 +242,15 @@ func TestKernelECN(t *testing.T) {
 			if s.EcnOpens != 2 || s.AccEcnOpens != 0 || s.EcnFallbacks != 0 {
 				t.Errorf("%d connections with ECN, %d with AccECN, %d fallbacks", s.EcnOpens, s.AccEcnOpens, s.EcnFallbacks)
 			}
-			out, in := d.marks.outCE.Load(), d.marks.inCE.Load()
+			out, in := d.marks.Counters().TxMarked, d.marks.Counters().RxMarked
 			if n := d.count("IpExtInECT0Pkts"); n < 1000 || d.count("IpExtInCEPkts") != int(out) {
 				t.Errorf("the kernel got %d packets as ECT(0), and %d of %d marks", n, d.count("IpExtInCEPkts"), out)
 			}
 			// A classic receiver echoes on many segments; a mark on what was sent again, or on what the window cannot hold, is none.
-			if n := d.count("TcpExtTCPDeliveredCE"); in < 10 || int64(s.CEIn) < in*9/10 || int64(s.CEIn) > in || n == 0 {
+			if n := d.count("TcpExtTCPDeliveredCE"); in < 10 || s.CEIn < in*9/10 || s.CEIn > in || n == 0 {
 				t.Errorf("%d of %d marks were seen; the kernel was told of %d segments", s.CEIn, in, n)
 			}
-			if s.EcnReductions == 0 || s.EcnReductions > uint64(out) || s.ECEIn < s.EcnReductions {
+			if s.EcnReductions == 0 || s.EcnReductions > out || s.ECEIn < s.EcnReductions {
 				t.Errorf("%d reductions, %d echoes, for %d marks", s.EcnReductions, s.ECEIn, out)
 			}
 		})

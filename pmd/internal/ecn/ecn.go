@@ -1,14 +1,15 @@
-package memlink
+// Package ecn marks frames as a congested router does.
+package ecn
 
 import "encoding/binary"
 
-// markCE changes ECT(0) or ECT(1) of an IP packet in an Ethernet frame to CE (RFC 3168, 5) and reports whether it did.
-func markCE(frame []byte) bool {
+// Mark changes ECT(0) or ECT(1) of an IP packet in an Ethernet frame to CE (RFC 3168, 5) and reports whether it did.
+func Mark(frame []byte) bool {
 	at := 12
 	for len(frame) >= at+2 {
 		switch binary.BigEndian.Uint16(frame[at:]) {
 		case 0x8100, 0x88a8:
-			at += vlanTag
+			at += 4
 		case 0x0800:
 			return markIPv4(frame[at+2:])
 		case 0x86dd:
