@@ -138,7 +138,7 @@ func (c *Conn) SetLinger(sec int) error {
 	})
 }
 
-// SetNoDelay turns Nagle's algorithm off (true, the default) or on.
+// SetNoDelay turns Nagle's algorithm off (true, the default) or on. Turning it off also sends what a cork holds back.
 func (c *Conn) SetNoDelay(on bool) error {
 	return c.set(func() { c.c.SetOption(tcp.OptNoDelay, on) })
 }

@@ -218,12 +218,16 @@ func Deadline(d *atomic.Int64) plugins.Time {
 	return plugins.Never
 }
 
-// SetOption sets or clears option bits.
+// SetOption sets or clears option bits. As in Linux, setting OptNoDelay alone sends what a cork holds back now.
 func (c *Conn) SetOption(opt uint32, on bool) {
 	if on {
 		c.opts.Or(opt)
 	} else {
 		c.opts.And(^opt)
+	}
+	if on && opt == OptNoDelay {
+		c.kick(kickOption | kickFlush)
+		return
 	}
 	c.kick(kickOption)
 }

@@ -261,24 +261,41 @@ func (e *Engine) dropTimeWait(slot uint32) {
 	e.Stats.TimeWaits--
 }
 
-// reset tells the peer that the connection is gone: at once, or when there is room, since nothing would send it again.
+// reset tells the peer that the connection is gone.
 func (e *Engine) reset(c *Conn) {
-	e.resetTuple(&c.Tuple, c.sndNxt, c.rcvNxt)
+	e.sendReset(&reset{c.Tuple, c.sndNxt, c.rcvNxt, c.tsOffset, c.tsRecent, c.tsOK})
 }
 
-func (e *Engine) resetTuple(k *Tuple, sq, ack uint32) {
+// resetHalf does so for a half-open connection.
+func (e *Engine) resetHalf(h *halfOpen) {
+	e.sendReset(&reset{h.tuple, h.iss + 1, h.peer.irs + 1, e.tsOffset(&h.tuple), h.peer.tsVal, h.peer.tsOK})
+}
+
+// reset is a reset that ends a connection of ours. It has timestamps where they were negotiated (RFC 7323, 3.2).
+type reset struct {
+	tuple              Tuple
+	sndNxt, rcvNxt     uint32
+	tsOffset, tsRecent uint32
+	tsOK               bool
+}
+
+// sendReset sends it at once, or when there is room, since nothing would send it again: thousands of connections may be reset in one turn.
+func (e *Engine) sendReset(r *reset) {
 	e.Stats.OutRsts++
 	if !e.room() && len(e.resets) < maxResets {
-		e.resets = append(e.resets, lateReset{*k, sq, ack})
+		e.resets = append(e.resets, *r)
 		return
 	}
-	e.control(k, sq, ack, wire.RST|wire.ACK, 0, nil)
+	e.putReset(r)
 }
 
-// lateReset is a reset that waits for room. Thousands of connections may be reset in one turn.
-type lateReset struct {
-	tuple          Tuple
-	sndNxt, rcvNxt uint32
+func (e *Engine) putReset(r *reset) {
+	var buf [12]byte
+	opts := buf[:0]
+	if r.tsOK {
+		opts = wire.PutTS(opts, tsTick(e.now)+r.tsOffset, r.tsRecent)
+	}
+	e.control(&r.tuple, r.sndNxt, r.rcvNxt, wire.RST|wire.ACK, 0, opts)
 }
 
 const maxResets = 1 << 16
@@ -295,8 +312,7 @@ func (e *Engine) room() bool {
 func (e *Engine) SendResets() bool {
 	n := 0
 	for ; n < len(e.resets) && e.room(); n++ {
-		r := &e.resets[n]
-		e.control(&r.tuple, r.sndNxt, r.rcvNxt, wire.RST|wire.ACK, 0, nil)
+		e.putReset(&e.resets[n])
 	}
 	if n > 0 {
 		e.resets = e.resets[:copy(e.resets, e.resets[n:])]

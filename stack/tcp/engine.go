@@ -201,7 +201,7 @@ type Engine struct {
 	ipECN    uint8     // IP-ECN field of the segment that is being processed
 	ecnHoles ecnHoles
 	cookies  cookieCache // of servers
-	resets   []lateReset
+	resets   []reset
 	paths    paths
 	tooBigs  bucket   // messages about the path's MTU
 	refusals bucket   // resets for segments of no connection
@@ -358,7 +358,7 @@ func (e *Engine) AbortAll() {
 			}
 			e.destroy(en.conn, Aborted)
 		case en.half != nil:
-			e.resetTuple(&en.half.tuple, en.half.iss+1, en.half.peer.irs+1)
+			e.resetHalf(en.half)
 			e.dropHalf(uint32(i))
 		case en.tw != nil:
 			e.dropTimeWait(uint32(i))

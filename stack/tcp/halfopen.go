@@ -245,7 +245,7 @@ func (e *Engine) synAgain(slot uint32, t *wire.TCP) {
 	h := e.slots[slot].half
 	if h.peer.ecn == ecnAccurate {
 		if offered(t.Flags) == ecnClassic {
-			e.resetTuple(&h.tuple, h.iss+1, h.peer.irs+1)
+			e.resetHalf(h)
 			e.dropHalf(slot)
 			return
 		}

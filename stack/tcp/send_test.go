@@ -72,8 +72,13 @@ func TestCork(t *testing.T) {
 	f.ExpectAfter(100*ms, exact, "P. 1501:1511(10) ack 11")
 	f.Send(". 11:11(0) ack 1511")
 	f.Write(10)
+	f.Conn.SetOption(tcp.OptNoDelay, true) // as tcp(7) has it: what waits leaves, and the cork stays
+	f.Expect("P. 1511:1521(10) ack 11")
+	f.Send(". 11:11(0) ack 1521")
+	f.Write(10)
+	p.Quiet(100 * ms)
 	f.CloseWrite()
-	f.Expect("FP. 1511:1521(10) ack 11")
+	f.Expect("FP. 1521:1531(10) ack 11")
 }
 
 // RFC 9293, 3.7.1: the peer's MSS bounds what is sent; absent it is 536 (MUST-15), and very small ones count as 88.
