@@ -66,15 +66,20 @@ func TestSwapAndKill(t *testing.T) {
 
 // times says how long fallback and return took, by the daemon's events.
 func (w *world) times() string {
+	w.Helper()
 	var said []string
-	for _, e := range w.events() {
-		if e.Kind == control.EventFallback || e.Kind == control.EventReturn {
-			said = append(said, e.Message)
+	w.eventually(10*time.Second, func() error { // a module serves before its return is told
+		said = nil
+		for _, e := range w.events() {
+			if e.Kind == control.EventFallback || e.Kind == control.EventReturn {
+				said = append(said, e.Message)
+			}
 		}
-	}
-	if len(said) < 2 {
-		w.Errorf("the daemon's events do not tell of fallback and return: %q", said)
-	}
+		if len(said) < 2 {
+			return fmt.Errorf("the daemon's events do not tell of fallback and return: %q", said)
+		}
+		return nil
+	})
 	return strings.Join(said, "; ")
 }
 

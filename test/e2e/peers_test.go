@@ -139,7 +139,7 @@ func (w *world) iperf(int64) {
 	w.Helper()
 	for _, reverse := range []string{"", "-R"} {
 		server := startProcess(w.T, w.server, exec.Command("iperf3", "-s", "-1", "-B", "127.0.0.1", "--forceflush"))
-		w.eventually(5*time.Second, func() error {
+		w.eventually(limit, func() error {
 			if !strings.Contains(server.said(), "listening") {
 				return errors.New("iperf3 does not listen")
 			}
@@ -161,7 +161,7 @@ func (w *world) iperf(int64) {
 		if r.Error != "" || r.End.Received.Bytes < 1<<10 { // on the awful path a second can hold little but timeouts
 			w.Errorf("iperf3 %s: %d bytes received, error %q", reverse, r.End.Received.Bytes, r.Error)
 		}
-		if err := server.wait(10 * time.Second); err != nil {
+		if err := server.wait(limit); err != nil {
 			w.Errorf("iperf3 -s: %v\n%s", err, server.said())
 		}
 	}

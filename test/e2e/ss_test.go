@@ -12,7 +12,7 @@ import (
 func TestSS(t *testing.T) {
 	need(t, "ss")
 	w := newWorld(t, link{driver: "afpacket", httpKeys: `rate = "16Mbit/s"`})
-	d := w.startDownload(1 << 20)
+	d := w.startDownload(8 << 20) // 4 s, in which both are asked
 	d.reach(512 << 10)
 	kernel := string(w.command(nil, "ss", "-tinoH", "dst", serverIP))
 	var ours control.SSReply
