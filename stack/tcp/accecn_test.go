@@ -102,6 +102,39 @@ func TestAccECNReceiver(t *testing.T) {
 	f.Expect(fmt.Sprintf("[ect0]P.%s 11:1471(1460) ack %d <>", aceFlags((5+ces)%8), at))
 }
 
+// RFC 9768, 3.2.3.3 and A.2.1: what a full segment has no room for, marks and how few they were of many, is said before it.
+func TestAccECNBeforeFullSegments(t *testing.T) {
+	for _, c := range []struct {
+		segments int
+		marked   bool // the first one
+	}{{7, false}, {8, false}, {1, true}, {8, true}} {
+		t.Run(fmt.Sprint(c), func(t *testing.T) {
+			p, f := accServer(t, true)
+			f.SendBatch("[ect0].AE 1:1441(1440) ack 1 <accecn 1 0 1>", "[ect0].AE 1441:2881(1440) ack 1 <accecn 1 0 1>") // so long are its segments
+			f.Expect(".AE 1:1(0) ack 2881 <accecn 2881 0 1>")
+			at, ce, ace := 2881, 0, "AE"
+			var batch [][]byte
+			for i := range c.segments {
+				field := "ect0"
+				if i == 0 && c.marked {
+					field, ce, ace = "ce", 1440, "AW"
+				}
+				batch = append(batch, f.Build(fmt.Sprintf("[%s].AE %d:%d(1440) ack 1 <accecn 1 0 1>", field, at, at+1440)))
+				at += 1440
+			}
+			if _, err := f.Conn.TryWrite(tcptest.Bytes(0, 1460)); err != nil { // what it acknowledges comes in the same turn
+				t.Fatal(err)
+			}
+			p.SendFrames(batch...)
+			if c.marked || c.segments > 7 {
+				f.Expect(fmt.Sprintf(".%s 1:1(0) ack %d <accecn %d %d 1>", ace, at, at-ce, ce))
+			}
+			f.Expect(fmt.Sprintf("[ect0]P.%s 1:1461(1460) ack %d <>", ace, at))
+			p.Done()
+		})
+	}
+}
+
 // Where SACK blocks leave no room, the last of three makes some for the counters that have changed (RFC 9768, 3.2.3.3); two stay.
 func TestAccECNBesideSACK(t *testing.T) {
 	p := newPeer(t, tcp.Config{ECN: tcp.ECNAccurate})

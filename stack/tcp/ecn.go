@@ -97,6 +97,7 @@ type ecnState struct {
 	last    uint8 // IP-ECN field of the last segment
 	unsaid  uint8 // CE marks since the last acknowledgement
 	marked  uint32
+	saidCE  uint32 // rBytes[CE] in the last option
 	// Counters of CE-marked segments, less aceStart: ours of what has come, and of what the peer says that it got.
 	rCE, sCE uint32
 	// Counters of payload bytes by IP-ECN field, which start at 1 (ECT) and 0 (CE) (RFC 9768, 3.2.1).
@@ -421,10 +422,27 @@ func (x *ecnState) option(opts, sack []byte, room int) (o, s []byte) {
 	}
 	for n := 3; n >= max(need, 1); n-- {
 		if wire.AccECNLen(n) <= room {
+			if n > 1 { // ECT(1) and CE
+				x.saidCE = x.rBytes[wire.CE]
+			}
 			return wire.PutAccECN(opts, accECNOrder, n, &x.rBytes), sack
 		}
 	}
 	return opts, sack
+}
+
+// feedbackFirst sends an acknowledgement with an AccECN option before a segment with n bytes of payload that has no room for one, if there is
+// something to say: the bytes that were marked (RFC 9768, 3.2.3.3: the option goes with every acknowledgement while their counter grows), or
+// that few were of many that are acknowledged at once. Without the option the peer has to take it that the three bits of ACE have gone round
+// whenever more than seven segments are acknowledged (RFC 9768, A.2.1), as Linux does.
+func (e *Engine) feedbackFirst(c *Conn, n uint32) {
+	x := c.ecn()
+	if x == nil || !x.options || x.rBytes[wire.CE] == x.saidCE && c.rcvNxt-c.lastAckSent <= 7*c.rcvMSS {
+		return
+	}
+	if c.optionRoom(n, c.tsBytes()) < wire.AccECNLen(3) {
+		e.ackInBurst(c)
+	}
 }
 
 // accECNOrder is the order of counters in our options: ECT(1), CE, ECT(0), as in Linux.

@@ -152,6 +152,9 @@ func (e *Engine) sendData(c *Conn) sendResult {
 		if e.portFull() {
 			return sendFull
 		}
+		if c.x != nil {
+			e.feedbackFirst(c, n)
+		}
 		run := e.runLength(c, n, fin, min(budget, e.port.backlog.segments(n)), large)
 		if !e.mayQueue(c, n*run, false) {
 			return sendDone
