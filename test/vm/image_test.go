@@ -37,18 +37,30 @@ func need(t *testing.T) {
 	if _, err := os.Stat("/dev/net/tun"); err != nil {
 		t.Skip("needs /dev/net/tun: modprobe tun")
 	}
-	if _, err := os.Stat(filepath.Join(kernelDir(), "vmlinuz")); err != nil {
+	needKernel(t, plainKernel)
+}
+
+// Kernels of guests, by their directories below the cache.
+const (
+	plainKernel = ""     // Debian's
+	peerKernel  = "peer" // one of Debian's backports, whose TCP is the peer
+)
+
+// needKernel skips the test if there is no such kernel.
+func needKernel(t *testing.T, kernel string) {
+	t.Helper()
+	if _, err := os.Stat(filepath.Join(kernelDir(kernel), "vmlinuz")); err != nil {
 		t.Skipf("needs a kernel for the guest (test/deps vm): %v", err)
 	}
 }
 
-// kernelDir is where test/deps puts the guest's kernel and modules.
-func kernelDir() string {
+// kernelDir is where test/deps puts a guest's kernel and modules.
+func kernelDir(kernel string) string {
 	dir, err := os.UserCacheDir()
 	if err != nil {
 		return "."
 	}
-	return filepath.Join(dir, "fastpath-vm")
+	return filepath.Join(dir, "fastpath-vm", kernel)
 }
 
 // The archives of DPDK that a program needs whole, since its drivers register themselves, and those from which it takes what it needs;
@@ -78,12 +90,20 @@ var program = sync.OnceValues(func() (string, error) {
 	return path, nil
 })
 
-// ramDisk makes the guest's only file system.
-var ramDisk = sync.OnceValues(func() (path string, err error) {
+// ramDisk makes the only file system of guests that run the program.
+var ramDisk = sync.OnceValues(func() (string, error) {
 	bin, err := program()
 	if err != nil {
 		return "", err
 	}
+	return makeDisk(plainKernel, bin)
+})
+
+// peerDisk makes that of guests whose kernel is the peer.
+var peerDisk = sync.OnceValues(func() (string, error) { return makeDisk(peerKernel, "") })
+
+// makeDisk puts busybox, the modules of a kernel and the program, if there is one, into a RAM disk.
+func makeDisk(kernel, bin string) (path string, err error) {
 	busybox, err := exec.LookPath("busybox")
 	if err != nil {
 		return "", err
@@ -92,7 +112,7 @@ var ramDisk = sync.OnceValues(func() (path string, err error) {
 	if err != nil {
 		return "", err
 	}
-	path = filepath.Join(scratch, "ramdisk")
+	path = filepath.Join(scratch, "ramdisk"+kernel)
 	f, err := os.Create(path)
 	if err != nil {
 		return "", err
@@ -106,22 +126,24 @@ var ramDisk = sync.OnceValues(func() (path string, err error) {
 	text("init", guestInit)
 	text("etc/passwd", "root::0:0::/:/bin/sh\nuser::1000:1000::/tmp:/bin/sh\n")
 	a.add("var/run", modeLink, len("/run"), strings.NewReader("/run"))
-	a.file("bin/fastpath", bin)
+	if bin != "" {
+		a.file("bin/fastpath", bin)
+	}
 	a.file("bin/busybox", busybox)
 	for name := range strings.FieldsSeq(string(applets)) {
 		if name != "busybox" {
 			a.add("bin/"+name, modeLink, len("busybox"), strings.NewReader("busybox"))
 		}
 	}
-	modules, err := filepath.Glob(filepath.Join(kernelDir(), "*.ko"))
+	modules, err := filepath.Glob(filepath.Join(kernelDir(kernel), "*.ko"))
 	if err != nil || modules == nil {
-		return "", fmt.Errorf("no modules of the kernel in %s: %w", kernelDir(), err)
+		return "", fmt.Errorf("no modules of the kernel in %s: %w", kernelDir(kernel), err)
 	}
 	for _, m := range modules {
 		a.file("modules/"+filepath.Base(m), m)
 	}
 	return path, a.close()
-})
+}
 
 // withTools makes a RAM disk of another one and an archive of programs behind it: the kernel unpacks all that it finds.
 func withTools(disk, path string, tools []string) (_ string, err error) {

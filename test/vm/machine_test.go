@@ -36,6 +36,7 @@ type hardware struct {
 	iommu bool     // an emulated one, between card and memory
 	tools []string // further programs for /bin
 	more  []string // further arguments of QEMU's
+	peer  bool     // the guest's kernel is the peer of a stack in this process, which takes the client's interface and address
 }
 
 // machine is a running guest with a card that is joined to the client's namespace.
@@ -59,7 +60,11 @@ const patience = 90 * time.Second
 func boot(t *testing.T, h hardware) *machine {
 	t.Helper()
 	m := &machine{T: t, hardware: h, dir: t.TempDir(), done: make(chan struct{})}
-	disk, err := ramDisk()
+	kernel, makeDisk := plainKernel, ramDisk
+	if h.peer {
+		kernel, makeDisk = peerKernel, peerDisk
+	}
+	disk, err := makeDisk()
 	if err == nil && len(h.tools) > 0 {
 		disk, err = withTools(disk, filepath.Join(m.dir, "ramdisk"), h.tools)
 	}
@@ -73,7 +78,7 @@ func boot(t *testing.T, h hardware) *machine {
 		}
 	})
 	m.serial = filepath.Join(m.dir, "serial.log")
-	args := m.arguments(disk)
+	args := m.arguments(kernel, disk)
 	if h.pairs > 0 {
 		args = append(args, m.card()...)
 	}
@@ -98,7 +103,7 @@ func boot(t *testing.T, h hardware) *machine {
 	return m
 }
 
-func (m *machine) arguments(disk string) []string {
+func (m *machine) arguments(image, disk string) []string {
 	// Whether the timer works is not looked at: a machine that gets no time for some ticks would be taken for broken.
 	kind, kernel := "q35", "console=ttyS0 net.ifnames=0 quiet mitigations=off panic=-1 no_timer_check"
 	var iommu []string
@@ -111,7 +116,7 @@ func (m *machine) arguments(disk string) []string {
 		cpu = "max"
 	}
 	return append([]string{"-machine", kind, "-accel", "tcg,thread=multi", "-cpu", cpu, "-smp", strconv.Itoa(max(m.cpus, 1)), "-m", "768M",
-		"-nodefaults", "-no-reboot", "-display", "none", "-kernel", filepath.Join(kernelDir(), "vmlinuz"), "-initrd", disk, "-append", kernel,
+		"-nodefaults", "-no-reboot", "-display", "none", "-kernel", filepath.Join(kernelDir(image), "vmlinuz"), "-initrd", disk, "-append", kernel,
 		"-serial", "file:" + m.serial, "-serial", "unix:" + m.consolePath() + ",server=on,wait=off"}, iommu...)
 }
 
@@ -128,6 +133,9 @@ func (m *machine) card() []string {
 	} {
 		if m.pairs > 1 && args[0] == "tuntap" {
 			args = append(args, "multi_queue")
+		}
+		if m.peer && args[0] == "addr" { // else this kernel would answer, too
+			continue
 		}
 		m.must(m.client.Run("ip", args...))
 	}
