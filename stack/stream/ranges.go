@@ -37,8 +37,8 @@ type rangeSet struct {
 	refused uint64
 	limit   int
 	nRecent int
-	nFresh  int             // of recent, the first ones: Recent has not reported them since they changed
-	recent  [recents]uint64 // starts of the ranges that changed last, newest first
+	nFresh  int            // of recent, the first ones: Recent has not reported them since they changed
+	recent  [recents]Range // the ranges that changed last, newest first, as they are in the set
 }
 
 // SetLimit bounds the number of ranges.
@@ -114,31 +114,36 @@ func (r *Ranges) Add(start, end uint64) (newly uint64, dup, merged Range) {
 	m := Range{start, end}
 	var old uint64 // bytes in the ranges that m swallows
 	count := 0
-	for {
-		t, ok := s.touching(m)
-		if !ok {
-			break
-		}
+	at, found := Range{}, false // what m replaces in its place
+	for t, ok := s.touching(m); ok; t, ok = s.touching(m) {
 		if t.Start <= m.Start && t.End >= m.End && count == 0 { // nothing new
-			s.touch(t.Start, t)
+			s.touch(t)
 			return 0, m, t
 		}
 		if both := (Range{max(start, t.Start), min(end, t.End)}); both.Start < both.End && (dup.Len() == 0 || both.Start < dup.Start) {
 			dup = both
 		}
-		s.remove(t)
 		old += t.Len()
-		m = Range{min(m.Start, t.Start), max(m.End, t.End)}
 		count++
+		m = Range{min(m.Start, t.Start), max(m.End, t.End)}
+		if m.Start == t.Start {
+			at, found = t, true
+			break // what lies below t does not touch it
+		}
+		s.remove(t)
 	}
 	if count == 0 && s.len() >= s.limit {
 		s.refused++
 		return 0, Range{}, Range{}
 	}
-	s.insert(m)
+	if found {
+		s.replace(at, m)
+	} else {
+		s.insert(m)
+	}
 	newly = m.Len() - old
 	s.bytes += newly
-	s.touch(m.Start, m)
+	s.touch(m)
 	return newly, dup, m
 }
 
@@ -195,7 +200,7 @@ func (r *Ranges) Room(start, end uint64) bool {
 	return false
 }
 
-// touching returns a range that overlaps m or is adjacent to it.
+// touching returns the highest range that overlaps m or is adjacent to it.
 func (s *rangeSet) touching(m Range) (t Range, ok bool) {
 	if s.inTree() {
 		s.tree.DescendLessOrEqual(Range{Start: m.End}, func(x Range) bool {
@@ -204,10 +209,14 @@ func (s *rangeSet) touching(m Range) (t Range, ok bool) {
 		})
 		return t, ok
 	}
-	if i := s.find(m.Start); i < len(s.list) && s.list[i].Start <= m.End {
-		return s.list[i], true
+	i := s.find(m.End)
+	if i == len(s.list) || s.list[i].Start > m.End {
+		i--
 	}
-	return t, false
+	if i < 0 || s.list[i].End < m.Start {
+		return t, false
+	}
+	return s.list[i], true
 }
 
 // find returns the position of the first range of the list that ends at or above off.
@@ -255,13 +264,25 @@ func (s *rangeSet) insert(m Range) {
 	s.tree.ReplaceOrInsert(m)
 }
 
-// touch makes start, the start of m, the newest of the recent ranges, and forgets others inside of m.
-func (s *rangeSet) touch(start uint64, m Range) {
-	var keep [recents]uint64
-	keep[0] = start
+// replace makes t, which is in the set, m, which starts where t does.
+func (s *rangeSet) replace(t, m Range) {
+	if s.inTree() {
+		s.tree.ReplaceOrInsert(m)
+	} else {
+		s.list[s.find(t.End)] = m
+	}
+}
+
+// touch makes m the newest of the recent ranges, and forgets others inside of it.
+func (s *rangeSet) touch(m Range) {
+	if s.nFresh > 0 && s.recent[0].Start == m.Start && s.recent[0].End == m.End {
+		return
+	}
+	var keep [recents]Range
+	keep[0] = m
 	n, fresh := 1, 1
 	for i, v := range s.recent[:s.nRecent] {
-		if (v < m.Start || v >= m.End) && n < recents {
+		if (v.Start < m.Start || v.Start >= m.End) && n < recents {
 			keep[n] = v
 			n++
 			if i < s.nFresh {
@@ -288,8 +309,8 @@ func (r *Ranges) Trim(off uint64) {
 		if f.End > off {
 			s.insert(Range{off, f.End})
 			for i, v := range s.recent[:s.nRecent] {
-				if v == f.Start {
-					s.recent[i] = off
+				if v.Start == f.Start {
+					s.recent[i].Start = off
 				}
 			}
 			break
@@ -297,7 +318,7 @@ func (r *Ranges) Trim(off uint64) {
 	}
 	n, fresh := 0, 0
 	for i, v := range s.recent[:s.nRecent] {
-		if v >= off {
+		if v.Start >= off {
 			s.recent[n] = v
 			n++
 			if i < s.nFresh {
@@ -326,14 +347,12 @@ func (r *Ranges) Recent(dst []seq.Range, most int, base uint32) (n int) {
 	}
 	wait := max(s.nFresh-most, 0)
 	s.nFresh = wait
-	for _, start := range s.recent[wait:s.nRecent] {
+	for _, t := range s.recent[wait:s.nRecent] {
 		if n == len(dst) {
 			return n
 		}
-		if t, ok := s.touching(Range{start, start}); ok {
-			dst[n] = seq.Range{Start: base + uint32(t.Start), End: base + uint32(t.End)}
-			n++
-		}
+		dst[n] = seq.Range{Start: base + uint32(t.Start), End: base + uint32(t.End)}
+		n++
 	}
 	if n < len(dst) && n < s.len()-wait {
 		n = s.others(dst, n, base)

@@ -84,17 +84,30 @@ func (x *receiver) checkAhead() {
 			}
 		}
 	}
-	for off := r.Tail(); ; n++ {
-		_, c := r.ahead.around(off)
-		if c == nil {
-			break
+	if r.ahead.len() == 0 {
+		if n != 0 {
+			x.t.Fatalf("no chunk in the set, want %d", n)
 		}
-		if off = c.Start; r.last != nil && off <= r.last.Start {
-			n-- // counted
-		}
+		return
 	}
+	in := map[*mem.Chunk]bool{nil: true}
+	r.ahead.x.t.AscendGreaterOrEqual(place{start: r.Tail() + 1}, func(p place) bool {
+		in[p.c] = true
+		if r.last == nil || p.start > r.last.Start { // the others are counted
+			n++
+		}
+		if below, _ := r.ahead.around(p.start); below != p.c {
+			x.t.Fatalf("the chunk at %d is not found there", p.start)
+		}
+		return true
+	})
 	if n != r.ahead.len() {
 		x.t.Fatalf("%d chunks in the set, want %d", r.ahead.len(), n)
+	}
+	for _, c := range r.ahead.x.near {
+		if !in[c] {
+			x.t.Fatalf("chunk [%d, %d) left the set, but is still found", c.Start, c.End)
+		}
 	}
 }
 
