@@ -54,7 +54,7 @@ a Go module's main package, which is built, or the binary of one; it runs in a p
 	for k := range plugins.NumKinds {
 		fl.StringVar(&f.mods[k], k.String(), "", k.String()+" `module` of all flows, instead of the file's")
 	}
-	fl.StringVar(&f.compare, "compare", "", "also run another scenario, or the same with another module (`FILE or KIND=MODULE`), and plot both")
+	fl.StringVar(&f.compare, "compare", "", "also run another scenario, or the same with another module (`FILE or KIND=MODULE`), and plot both; its time series and frames go to files of their own (series-2.csv)")
 	fl.StringVar(&f.report, "report", "", "compare the congestion control with others, and write a report to this `file.html`")
 	fl.StringVar(&f.against, "against", strings.Join(others, ","), "what --report compares with: built-in `modules`, separated by commas")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -82,7 +82,7 @@ func (f *simFlags) run(cmd *cobra.Command, file string) error {
 	}
 	var results []*sim.Result
 	for i, s := range scenarios {
-		r, err := f.simulate(cmd, s, i == 0)
+		r, err := f.simulate(cmd, s, i)
 		if err != nil {
 			return err
 		}
@@ -135,16 +135,16 @@ func (f *simFlags) load(file string) ([]*sim.Scenario, error) {
 	return []*sim.Scenario{s, other}, nil
 }
 
-func (f *simFlags) simulate(cmd *cobra.Command, s *sim.Scenario, first bool) (r *sim.Result, err error) {
+func (f *simFlags) simulate(cmd *cobra.Command, s *sim.Scenario, run int) (r *sim.Result, err error) {
 	o := sim.Options{Stop: cmd.Context().Done()}
 	if p := newProgress(cmd.ErrOrStderr()); p != nil {
 		o.Progress = p.bar
 		defer p.done()
 	}
-	if f.pcap == "" || !first {
+	if f.pcap == "" {
 		return sim.Run(s, o)
 	}
-	err = toFile(f.pcap, func(w io.Writer) (err error) {
+	err = toFile(ofRun(f.pcap, run), func(w io.Writer) (err error) {
 		o.Pcap = w
 		r, err = sim.Run(s, o)
 		return err
@@ -152,11 +152,22 @@ func (f *simFlags) simulate(cmd *cobra.Command, s *sim.Scenario, first bool) (r 
 	return r, err
 }
 
-// write writes the files that were asked for. The time series is the first run's.
+// ofRun is the name of a file of a run, of which the second with --compare has its number in it: series.csv, series-2.csv.
+func ofRun(path string, run int) string {
+	if run == 0 {
+		return path
+	}
+	ext := filepath.Ext(path)
+	return fmt.Sprintf("%s-%d%s", strings.TrimSuffix(path, ext), run+1, ext)
+}
+
+// write writes the files that were asked for.
 func (f *simFlags) write(results []*sim.Result) error {
 	if f.csv != "" {
-		if err := toFile(f.csv, results[0].WriteCSV); err != nil {
-			return err
+		for i, r := range results {
+			if err := toFile(ofRun(f.csv, i), r.WriteCSV); err != nil {
+				return err
+			}
 		}
 	}
 	if f.plot != "" {

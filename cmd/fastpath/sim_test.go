@@ -93,14 +93,30 @@ func countFrames(t *testing.T, file string) (n int64) {
 
 func TestSimCompare(t *testing.T) {
 	file := simFile(t, scenario)
-	svg := filepath.Join(filepath.Dir(file), "x.svg")
-	code, stdout, stderr := fastpath("sim", file, "--json", "--compare", "cong=reno", "--plot", svg)
+	out := func(name string) string { return filepath.Join(filepath.Dir(file), name) }
+	svg := out("x.svg")
+	code, stdout, stderr := fastpath("sim", file, "--json", "--compare", "cong=reno", "--plot", svg, "--csv", out("x.csv"), "--pcap", out("x.pcapng"))
 	var r []report.Sim
 	if err := json.Unmarshal([]byte(stdout), &r); code != 0 || err != nil || len(r) != 2 || r[0].Flows[0].Cong != "cubic" || r[1].Flows[0].Cong != "reno" {
 		t.Errorf("exit code %d, %v, %q, %q", code, err, stdout, stderr)
 	}
 	if text, err := os.ReadFile(svg); err != nil || !strings.Contains(string(text), "one, seed 1 | one reno, seed 1") && !strings.Contains(string(text), "one reno") {
 		t.Errorf("the plot does not name the second run: %v", err)
+	}
+	series := map[string]bool{}
+	for i, name := range []string{"x.csv", "x-2.csv"} {
+		csv, err := os.ReadFile(out(name))
+		if err != nil || !strings.HasPrefix(string(csv), report.SeriesHeader) {
+			t.Errorf("%s: %v", name, err)
+		}
+		series[string(csv)] = true
+		frames := strings.TrimSuffix(name, "csv") + "pcapng"
+		if n := countFrames(t, out(frames)); i < len(r) && n < r[i].Links[0].Delivered {
+			t.Errorf("%s: %d frames of %d", frames, n, r[i].Links[0].Delivered)
+		}
+	}
+	if len(series) != 2 {
+		t.Error("both runs have the same time series")
 	}
 	if code, stdout, stderr = fastpath("sim", file, "--compare", file); code != 0 || strings.Count(stdout, "one seed=1") != 2 {
 		t.Errorf("exit code %d, %q, %q", code, stdout, stderr)

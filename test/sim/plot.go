@@ -60,7 +60,7 @@ func (p *panel) line(name string, xy plotter.XYs, colour int, dashed bool) {
 		return
 	}
 	l.Color = colours[colour%len(colours)]
-	l.Width = vg.Points(0.8)
+	l.Width = vg.Points(0.8 * float64(1+colour/len(colours))) // where there are more lines than colours, thicker ones
 	if dashed {
 		l.Dashes = dashes
 	}
