@@ -1,7 +1,6 @@
 package host
 
 import (
-	"os"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -23,15 +22,6 @@ func sleep(d time.Duration, stop <-chan struct{}) bool {
 	case <-stop:
 		return false
 	}
-}
-
-// closeAfterDrain closes the reading ends of a dead child's pipes, after a moment in which what is in them is read.
-func closeAfterDrain(files ...*os.File) {
-	time.AfterFunc(200*time.Millisecond, func() {
-		for _, f := range files {
-			f.Close()
-		}
-	})
 }
 
 // within waits for done at most d.

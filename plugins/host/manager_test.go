@@ -232,9 +232,10 @@ func TestFullRingOfProcess(t *testing.T) {
 func TestRefusals(t *testing.T) {
 	e := newFakeEngine(t, 1, 5)
 	cfg := testConfig(t, e, Spec{Kind: plugins.Cong, Name: "reno"})
-	cfg.StartTimeout = 3 * time.Second
 	cfg.PluginDir = t.TempDir()
-	m := startManager(t, cfg)
+	patient := startManager(t, cfg)
+	cfg.Engine, cfg.StartTimeout = newFakeEngine(t, 1, 5), time.Second // for the one who never answers; others may be slow to
+	impatient := startManager(t, cfg)
 	script := filepath.Join(t.TempDir(), "script")
 	if err := os.WriteFile(script, []byte("#!/no/such/interpreter\n"), 0o755); err != nil {
 		t.Fatal(err)
@@ -261,7 +262,10 @@ func TestRefusals(t *testing.T) {
 		"nowhere":           {"good", func(s *Spec) { s.Path = "" }, "there is no " + filepath.Join(cfg.PluginDir, "fastpath-cong-third")},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := testSpec(t, tc.mode)
+			m, s := patient, testSpec(t, tc.mode)
+			if tc.mode == "silent" {
+				m = impatient
+			}
 			if tc.change != nil {
 				tc.change(&s)
 			}
@@ -280,6 +284,7 @@ func TestRefusals(t *testing.T) {
 		})
 	}
 	t.Run("the engine refuses", func(t *testing.T) {
+		m := patient
 		m.mu.Lock()
 		m.modules = append(m.modules, &module{spec: testSpec(t, "good")})
 		m.mu.Unlock()

@@ -86,7 +86,6 @@ func (m *Manager) launch(ctx context.Context, specs []Spec, b *binary) (_ *proce
 
 // handshake starts the process through go-plugin and returns its control service.
 func (p *process) handshake(ctx context.Context, m *Manager, specs []Spec, b *binary) (*link.Client, error) {
-	var tail tailBuffer
 	kind, name := namesOf(specs)
 	p.client = plugin.NewClient(&plugin.ClientConfig{
 		HandshakeConfig:  link.Handshake,
@@ -96,7 +95,6 @@ func (p *process) handshake(ctx context.Context, m *Manager, specs []Spec, b *bi
 		SkipHostEnv:      true,
 		StartTimeout:     m.cfg.StartTimeout,
 		UnixSocketConfig: m.cfg.Isolation.sockets(p.dir),
-		Stderr:           &tail,
 		Logger:           pluginLogger(m.cfg.Log.With("kind", kind, "module", name), name),
 		RunnerFunc: func(_ hclog.Logger, cmd *exec.Cmd, _ string) (runner.Runner, error) {
 			group, err := m.cgroups.group(filepath.Base(p.dir), m.cfg.Isolation.Memory)
@@ -130,12 +128,21 @@ func (p *process) handshake(ctx context.Context, m *Manager, specs []Spec, b *bi
 	if ctx.Err() != nil {
 		return nil, fmt.Errorf("does not answer in time: %w", ctx.Err())
 	}
-	return nil, p.explain(err, &tail)
+	return nil, p.explain(err)
 }
 
 // explain says what a failure of the start means.
-func (p *process) explain(err error, tail *tailBuffer) error {
+func (p *process) explain(err error) error {
 	var pe *os.PathError
+	c := p.child.Load()
+	last := func() string { // what it has said last
+		if c == nil {
+			return ""
+		}
+		<-c.exited // go-plugin has killed it by now
+		c.stderr.drain()
+		return c.said.suffix()
+	}
 	text := err.Error()
 	switch {
 	case errors.As(err, &pe):
@@ -147,12 +154,11 @@ func (p *process) explain(err error, tail *tailBuffer) error {
 	case strings.Contains(text, "timeout while waiting"):
 		return errors.New("does not answer: no handshake in time")
 	case strings.Contains(text, "Failed to read any lines"), strings.Contains(text, "plugin exited before"):
-		if c := p.child.Load(); c != nil {
-			<-c.exited // go-plugin has killed it by now
-			return fmt.Errorf("ends in the handshake: %s%s", c.ended(), tail.suffix())
+		if said := last(); c != nil {
+			return fmt.Errorf("ends in the handshake: %s%s", c.ended(), said)
 		}
 	case strings.Contains(text, "Unrecognized remote plugin message"):
-		return fmt.Errorf("is no fastpath module: it does not shake hands%s", tail.suffix())
+		return fmt.Errorf("is no fastpath module: it does not shake hands%s", last())
 	}
 	return fmt.Errorf("handshake: %w", err)
 }

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/hashicorp/go-plugin/runner"
 	"golang.org/x/sys/unix"
@@ -50,7 +51,8 @@ type child struct {
 	path           string
 	group          *cgroup  // that it is in, or nil; removed with it
 	stdin          *os.File // held open as long as we live; the module exits when it closes
-	stdout, stderr *os.File
+	stdout, stderr *pipe
+	said           tailBuffer // the end of its standard error
 	mu             sync.Mutex
 	pid            int           // 0 until started
 	killed         bool          // before it was started
@@ -62,7 +64,8 @@ var _ runner.Runner = (*child)(nil)
 
 // newChild prepares cmd, whose environment is go-plugin's. The process gets the files as descriptors 3, 4, ...
 func newChild(path string, args []string, iso *Isolation, group *cgroup, env []string, files []*os.File) (_ *child, err error) {
-	c := &child{path: path, group: group, exited: make(chan struct{})}
+	c := &child{path: path, group: group, exited: make(chan struct{}), stdout: newPipe(), stderr: newPipe()}
+	c.stderr.copy = &c.said
 	// Execute what was opened and hashed, whatever path names by now. files ends with the binary.
 	cmd := &exec.Cmd{Path: fmt.Sprintf("/proc/self/fd/%d", 2+len(files)), Args: args, Env: env, ExtraFiles: files}
 	if iso.Launcher != nil { // which then executes that
@@ -84,7 +87,7 @@ func newChild(path string, args []string, iso *Isolation, group *cgroup, env []s
 	for _, p := range []struct {
 		ours  **os.File
 		write bool // we write
-	}{{&c.stdin, true}, {&c.stdout, false}, {&c.stderr, false}} {
+	}{{&c.stdin, true}, {&c.stdout.File, false}, {&c.stderr.File, false}} {
 		r, w, err := os.Pipe()
 		if err != nil {
 			return nil, err
@@ -100,7 +103,7 @@ func newChild(path string, args []string, iso *Isolation, group *cgroup, env []s
 }
 
 func (c *child) closePipes() {
-	for _, f := range []*os.File{c.stdin, c.stdout, c.stderr} {
+	for _, f := range []*os.File{c.stdin, c.stdout.File, c.stderr.File} {
 		if f != nil {
 			f.Close()
 		}
@@ -149,8 +152,33 @@ func (c *child) reap(pid int) {
 	c.stdin.Close()
 	close(c.exited)
 	// A grandchild that left the group may hold the pipes open for ever.
-	closeAfterDrain(c.stdout, c.stderr)
+	for _, p := range []*pipe{c.stdout, c.stderr} {
+		p.drain()
+		p.Close()
+	}
 }
+
+// pipe is the end of a child's output, which go-plugin reads.
+type pipe struct {
+	*os.File
+	copy    io.Writer // also gets what is read
+	once    sync.Once
+	drained chan struct{} // closed when nothing is left to read
+}
+
+func newPipe() *pipe { return &pipe{copy: io.Discard, drained: make(chan struct{})} }
+
+func (p *pipe) Read(b []byte) (n int, err error) {
+	n, err = p.File.Read(b)
+	_, _ = p.copy.Write(b[:n])
+	if err != nil {
+		p.once.Do(func() { close(p.drained) })
+	}
+	return n, err
+}
+
+// drain waits until all is read that a child has left in the pipe: not as soon as it has ended, on a busy machine.
+func (p *pipe) drain() { within(time.Second, p.drained) }
 
 // Wait waits for the end of the process.
 func (c *child) Wait(context.Context) error {
