@@ -58,7 +58,7 @@ test-cong: ## congestion control against published and closed-form values, the l
 	$(GO) test -timeout 30m -v -run TestCong ./test/sim -full
 
 versus: ## fastpath and the kernel's TCP, cubic and bbr, over the same emulated path: goodput, what is sent again, how ten flows share (needs root)
-	$(GO) test -timeout 14m -v ./test/versus -full
+	$(GO) test -timeout 40m -v ./test/versus -full
 
 test-swaps: build ## 1000 swaps between module processes under transfers to the kernel: silence that they add, what is sent again (needs root)
 	$(GO) test -timeout 14m -v -run TestSilenceOfSwaps ./test/e2e -swaps 1000

@@ -32,7 +32,7 @@ type curve struct {
 	epoch     plugins.Time
 	last      plugins.Time // last sample
 	acc       uint64       // growth below one byte, times the window
-	accEst    uint64       // acknowledged bytes that have not yet raised wEst, times alpha
+	accEst    uint64       // growth of wEst below one byte, times the window and alpha's denominator
 }
 
 // pause takes the time since the last sample out of the epoch: the window was not used.
@@ -100,18 +100,17 @@ func (m *module) avoid(s *state, in *cong.Sample, out *cong.Decision, acked, mss
 	}
 }
 
-// estimate follows Reno's window: alpha segments per window acknowledged, one from the prior window on (RFC 9438, 4.3). It
-// moves in whole segments.
+// estimate follows Reno's window: alpha segments per window acknowledged, one from the prior window on (RFC 9438, 4.3).
 func (m *module) estimate(c *curve, cwnd, acked, mss uint32) {
 	alpha := m.alphaNum
 	if c.wEst >= c.cwndPrior {
 		alpha = m.alphaDen
 	}
-	c.accEst += uint64(acked) * alpha
+	c.accEst += uint64(min(acked, window.Max)) * alpha * uint64(mss)
 	if full := uint64(cwnd) * m.alphaDen; c.accEst >= full {
 		n := c.accEst / full
 		c.accEst -= n * full
-		c.wEst = uint32(min(uint64(c.wEst)+n*uint64(mss), window.Max))
+		c.wEst = uint32(min(uint64(c.wEst)+n, window.Max))
 	}
 }
 

@@ -136,20 +136,34 @@ func TestCongCubicCurve(t *testing.T) {
 }
 
 // TestCongCubicResponse: the average window with every 1/p-th packet lost (RFC 9438, tables 1 and 2), to 20 %.
+//
+// At 1 %, and with 10 ms up to 0.1 ‰, the Reno-friendly region decides: √(alpha·(1+beta)/(2·(1-beta)·p)), which with alpha = 3(1-beta)/(1+beta)
+// is Reno's √(3/2p), the table's 12. That is of a sawtooth alone. With what TestCongRenoResponse says of recovery, and a window from
+// 0.7·W to W in 0.3·W/alpha round trips,
+//
+//	1/p = 0.7·W + 0.3·W/alpha·0.85·W + W/2   in   1 + 0.3·W/alpha + 1/2 round trips
+//
+// an average of 11.1 at 1 % is right, where W is 13, of 37.6 at 0.1 %, and of 121 at 0.01 %. That is held to 10 %.
 func TestCongCubicResponse(t *testing.T) {
 	for _, c := range []struct {
-		p    float64
-		rtt  time.Duration
-		want float64
-		long bool
+		p        float64
+		rtt      time.Duration
+		want     float64
+		friendly bool // decides
+		long     bool
 	}{
-		{1e-2, 100 * time.Millisecond, 12, false}, {1e-3, 100 * time.Millisecond, 38, false}, {1e-4, 100 * time.Millisecond, 187, false},
-		{1e-5, 100 * time.Millisecond, 1054, true}, {1e-6, 100 * time.Millisecond, 5926, true},
-		{1e-2, 10 * time.Millisecond, 12, false}, {1e-3, 10 * time.Millisecond, 38, false}, {1e-4, 10 * time.Millisecond, 120, false},
-		{1e-5, 10 * time.Millisecond, 379, true},
+		{1e-2, 100 * time.Millisecond, 12, true, false}, {1e-3, 100 * time.Millisecond, 38, false, false}, {1e-4, 100 * time.Millisecond, 187, false, false},
+		{1e-5, 100 * time.Millisecond, 1054, false, true}, {1e-6, 100 * time.Millisecond, 5926, false, true},
+		{1e-2, 10 * time.Millisecond, 12, true, false}, {1e-3, 10 * time.Millisecond, 38, true, false}, {1e-4, 10 * time.Millisecond, 120, true, false},
+		{1e-5, 10 * time.Millisecond, 379, false, true},
 	} {
 		t.Run(fmt.Sprintf("%g/%v", c.p, c.rtt), func(t *testing.T) {
-			response(t, "cubic", c.p, c.rtt, c.want, 20, c.long)
+			got := response(t, "cubic", c.p, c.rtt, c.want, 20, c.long)
+			if c.friendly {
+				const growth = 0.3 * 17 / 9 // round trips per segment of W
+				peak := (-1.2 + math.Sqrt(1.2*1.2+4*0.85*growth/c.p)) / (2 * 0.85 * growth)
+				near(t, "average window, the model with recovery", got, 1/c.p/(1.5+growth*peak), 10)
+			}
 		})
 	}
 }
@@ -188,7 +202,7 @@ func response(t *testing.T, cc string, p float64, rtt time.Duration, want, perce
 	}
 	t.Parallel()
 	before, measured := time.Duration(4), time.Duration(12)
-	if p > 5e-3 && cc == "reno" {
+	if p > 5e-3 {
 		measured = 60
 	}
 	period := time.Duration(float64(rtt) / p / want)

@@ -9,19 +9,22 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fastpath-tcp/fastpath/pmd"
+	"github.com/fastpath-tcp/fastpath/pmd/afpacket"
 	"github.com/fastpath-tcp/fastpath/pmd/memlink"
 	"github.com/fastpath-tcp/fastpath/pmd/tap"
 	"github.com/fastpath-tcp/fastpath/stack"
 	"github.com/fastpath-tcp/fastpath/test/netns"
 )
 
+// Addresses of the ends, in one network.
 const (
-	senderAddr   = "10.9.0.1"
-	receiverAddr = "10.9.0.2"
-	batch        = 64
+	SenderAddr   = "10.9.0.1"
+	ReceiverAddr = "10.9.0.2"
 )
 
-// splice carries frames between a TAP device of a kernel and an end of the emulated link.
+const batch = 64
+
+// splice carries frames between an interface of a kernel and an end of the emulated link.
 type splice struct {
 	nic, link pmd.Queue
 	out, in   []*pmd.Buf // for the kernel, for the link
@@ -56,18 +59,24 @@ func (s *splice) free() {
 	s.out, s.in = nil, nil
 }
 
-// path is the emulated path and what is at its ends.
-type path struct {
-	sender, receiver *netns.NS
-	a, b             *memlink.Port // the sender's end, and the receiver's
+// Path is the emulated path and what is at its ends.
+type Path struct {
+	Sender, Receiver *netns.NS     // nil: no kernel of this machine's sends
+	A                *memlink.Port // the sender's end
 	closers          []func() error
 	stop             chan struct{}
 	wg               sync.WaitGroup
 }
 
-// newPath makes namespaces, devices and the link. With kernel the sender's end is a device of a kernel, too; else it is the caller's, who
-// closes it.
-func newPath(t *testing.T, there, back memlink.Path, kernel bool) *path {
+// Near is what sends. The zero value leaves the sender's end of the link to the caller, who closes it.
+type Near struct {
+	Kernel    bool   // a kernel of this machine's, by a TAP device
+	NS        string // path of a network namespace, and
+	Interface string // an interface in it that has the sender behind it, such as a virtual machine's
+}
+
+// NewPath makes namespaces, devices and the link. The test's end removes them.
+func NewPath(t testing.TB, there, back memlink.Path, near Near) *Path {
 	t.Helper()
 	must := func(err error) {
 		t.Helper()
@@ -75,11 +84,16 @@ func newPath(t *testing.T, there, back memlink.Path, kernel bool) *path {
 			t.Fatal(err)
 		}
 	}
-	p := &path{stop: make(chan struct{})}
-	var err error
-	p.a, p.b, err = memlink.New(memlink.Config{AtoB: there, BtoA: back, Seed: 1, Now: stack.Monotonic{}.Now})
+	p := &Path{stop: make(chan struct{})}
+	a, b, err := memlink.New(memlink.Config{AtoB: there, BtoA: back, Seed: 1, Now: stack.Monotonic{}.Now})
 	must(err)
+	p.A = a
 	var splices []*splice
+	join := func(nic pmd.Port, end *memlink.Port) {
+		s := &splice{nic: nic.Queue(0), link: end.Queue(0)}
+		splices = append(splices, s)
+		p.closers = append(p.closers, func() error { s.free(); return errors.Join(end.Close(), nic.Close()) })
+	}
 	device := func(prefix, addr string, end *memlink.Port) *netns.NS {
 		ns, err := netns.New(prefix)
 		must(err)
@@ -90,14 +104,17 @@ func newPath(t *testing.T, there, back memlink.Path, kernel bool) *path {
 		})
 		d, err := tap.Open(tap.Config{Name: "versus0", NetNSPath: ns.Path(), NoOffloads: true, HostAddrs: []netip.Prefix{netip.MustParsePrefix(addr + "/24")}})
 		must(err)
-		s := &splice{nic: d.Queue(0), link: end.Queue(0)}
-		splices = append(splices, s)
-		p.closers = append(p.closers, func() error { s.free(); return errors.Join(end.Close(), d.Close()) })
+		join(d, end)
 		return ns
 	}
-	p.receiver = device("receiver", receiverAddr, p.b)
-	if kernel {
-		p.sender = device("sender", senderAddr, p.a)
+	p.Receiver = device("receiver", ReceiverAddr, b)
+	switch {
+	case near.Kernel:
+		p.Sender = device("sender", SenderAddr, a)
+	case near.Interface != "":
+		d, err := afpacket.Open(afpacket.Config{Interface: near.Interface, NetNSPath: near.NS, Promiscuous: true})
+		must(err)
+		join(d, a)
 	}
 	for _, s := range splices {
 		p.wg.Go(func() { s.run(p.stop) })
@@ -118,6 +135,7 @@ func newPath(t *testing.T, there, back memlink.Path, kernel bool) *path {
 func (s *splice) run(stop chan struct{}) {
 	rx := make([]*pmd.Buf, batch)
 	fds := []unix.PollFd{{Fd: int32(s.nic.WakeFD()), Events: unix.POLLIN}, {Fd: int32(s.link.WakeFD()), Events: unix.POLLIN}}
+	nic, parks := s.nic.(pmd.Parker)
 	link := s.link.(pmd.Parker)
 	for {
 		select {
@@ -128,9 +146,12 @@ func (s *splice) run(stop chan struct{}) {
 		if s.step(rx) {
 			continue
 		}
-		if link.Park() && s.nic.(pmd.Parker).Park() {
+		if link.Park() && (!parks || nic.Park()) {
 			unix.Poll(fds, 100) //nolint:errcheck // interrupted or timed out: look again
 		}
 		link.Unpark()
+		if parks {
+			nic.Unpark()
+		}
 	}
 }
