@@ -3,6 +3,7 @@ package sim
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"text/tabwriter"
@@ -39,31 +40,41 @@ func rates(r *Result, from, to time.Duration) (xs []float64) {
 // acknowledgements run ahead in flight, ten of them 2.6 BDP where 2 fit, so that an eighth is lost, and 19.5 % in four rounds is a
 // policer's. Linux' own, ten flows over the same path, have 0.63 and 0.87 (TestShares of test/versus), ours 0.99 beside them.
 //
-// 50 flows of version 3, of 25 segments each, are at 0.98, but 100 of 12 are at 0.94 here, and stay about there (0.95 after 180 s). In two BDP
-// nothing is lost, so that no bound is found; what draws the shares together then is the room for aggregated acknowledgements and two
-// segments in UP, against what a flow gains that happens to probe while the queue is short, up to a quarter in each of three rounds.
-// Version 1 adds six segments to every window instead, and has 0.998. With one BDP, 100 of version 3 have 0.77 (ten: 0.92 to 0.97): where a
-// probe is of 20 segments, one that is lost is more than 2 %, and ends it.
+// 50 flows of version 3, of 25 segments each, are at 0.98, but 100 of 12 are at 0.82 to 0.94 by seed, for the sake of one flow, which has 5 times its
+// share after 60 s, while the others, of 0.8 to 1.3, are fair. It is the last in STARTUP: where three rounds without a quarter of growth end that, some
+// flow is later than all others, and what these give up while they drain, at half of their rate (DRAIN's gain, draft 5.3.2), is growth to it; after
+// 3 s it has 15 shares. That the pace of DRAIN is the cause shows where drain_gain is 100: with all else the same 0.97. From there shares
+// converge by a quarter in 30 s: in two BDP nothing is lost, so that no bound is found, and what draws them together is the room for aggregated
+// acknowledgements and two segments in UP, against windows that are all in proportion to a maximum over two cycles of 2 to 3 s. Published
+// measurements have the same, quick convergence of flows that start as one, slow of others (facts P9). Version 1 adds six segments to every window,
+// and has 0.998. With one BDP, 100 of version 3 have 0.77 (ten: 0.92 to 0.97): where a probe is of 20 segments, one that is lost
+// is more than 2 %, and ends it.
 func TestCongFairness(t *testing.T) {
 	for _, cc := range kinds {
 		for _, c := range []struct {
 			flows, mbit int
 			rtt         time.Duration
-		}{{2, 20, 40 * time.Millisecond}, {10, 100, 40 * time.Millisecond}, {50, 150, 100 * time.Millisecond}, {100, 150, 100 * time.Millisecond}} {
-			if c.flows == 50 && cc != "bbr3" {
+			params      map[string]string // of version 3 alone
+		}{{flows: 2, mbit: 20, rtt: 40 * time.Millisecond}, {flows: 10, mbit: 100, rtt: 40 * time.Millisecond}, {flows: 100, mbit: 150, rtt: 100 * time.Millisecond},
+			{flows: 50, mbit: 150, rtt: 100 * time.Millisecond, params: map[string]string{}},
+			{flows: 100, mbit: 150, rtt: 100 * time.Millisecond, params: map[string]string{"drain_gain": "100"}}} {
+			if c.params != nil && cc != "bbr3" {
 				continue
 			}
-			t.Run(fmt.Sprintf("%s/%d", cc, c.flows), func(t *testing.T) {
+			t.Run(fmt.Sprintf("%s/%d%v", cc, c.flows, strings.TrimPrefix(fmt.Sprint(c.params), "map")), func(t *testing.T) {
 				if c.flows > 2 && !*full {
 					t.Skip("long: make test-cong runs it")
 				}
 				t.Parallel()
 				from, to := 60*time.Second, 90*time.Second
+				if c.flows == 2 {
+					to *= 2 // which of two loses alone decides some seconds, and in 30 of them may be the same one
+				}
 				buffer := c.mbit * int(c.rtt/time.Millisecond) / 8 // kB
 				if strings.HasPrefix(cc, "bbr") {
 					buffer *= 2
 				}
-				s := bulk(t, c.flows, Use{Use: cc}, fmt.Sprintf("rate = \"%dMbit/s\"\nqueue = \"%dkB\"", c.mbit, buffer), c.rtt, to)
+				s := bulk(t, c.flows, Use{Use: cc, Params: c.params}, fmt.Sprintf("rate = \"%dMbit/s\"\nqueue = \"%dkB\"", c.mbit, buffer), c.rtt, to)
 				s.Sample *= 50
 				xs := rates(run(t, s, Options{}), from, to)
 				sum := 0.0
@@ -73,8 +84,12 @@ func TestCongFairness(t *testing.T) {
 				j := jain(xs)
 				t.Logf("%s, %d flows: Jain %.4f, the link is used to %.1f %%", cc, c.flows, j, sum/float64(c.mbit)/1e4*segFrame/segPayload)
 				least := 0.95
-				if cc == "bbr3" && c.flows == 100 {
-					least = 0.93
+				if cc == "bbr3" && c.flows == 100 && c.params == nil {
+					least = 0.75
+					slices.Sort(xs)
+					if others := jain(xs[:c.flows-1]); others < 0.95 {
+						t.Errorf("Jain %.4f of all but one", others)
+					}
 				}
 				if j < least {
 					t.Errorf("Jain %.4f, want %.2f", j, least)
