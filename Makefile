@@ -6,7 +6,7 @@ TAGS  = $$(pkg-config --exists libdpdk 2>/dev/null && echo '-tags=dpdk')
 BIN   = bin/fastpath
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build demo test test-script test-e2e test-virtio test-vm test-swaps test-scale test-cong versus chaos test-race bench bench-virtio bench-pace profile lint fuzz clean vagrant-program vagrant-test
+.PHONY: help deps build demo test test-script test-e2e test-virtio test-vm reference test-swaps test-scale test-cong versus chaos test-race bench bench-virtio bench-pace profile lint fuzz clean vagrant-program vagrant-test
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -40,7 +40,11 @@ test-virtio: build ## fastpath on virtio rings against DPDK's testpmd, in every 
 
 test-vm: build ## virtual machines whose network cards the program drives, under QEMU without KVM (needs root)
 	@test/deps vm
-	$(GO) test -timeout 40m -count 1 -v ./test/vm -vm
+	$(GO) test -timeout 40m -count 1 -v -skip Reference ./test/vm -vm
+
+reference: ## fastpath and the kernel of a virtual machine, with cubic, cdg and bbr over fq, over the same emulated path, in a table (needs root)
+	@test/deps vm
+	$(GO) test -timeout 40m -count 1 -v -run Reference ./test/vm -vm
 
 vagrant-program: deps ## bin/fastpath-static, the program of the machines in vagrant/
 	@mkdir -p bin

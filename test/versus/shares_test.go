@@ -93,7 +93,7 @@ func TestShares(t *testing.T) {
 		}
 		there, back := memlink.Path{Rate: shareRate, Delay: shareDelay, QueueBytes: shareBDP}, memlink.Path{Delay: shareDelay}
 		sums, indices := map[string]float64{}, map[string]float64{}
-		judge(t, "ten flows of "+cc, func() (good, hopeless bool, late float64) {
+		Judge(t, "ten flows of "+cc, func() (good, hopeless bool, late float64) {
 			for _, sender := range []string{"kernel", "fastpath"} {
 				if sender == "kernel" && sums[sender] != 0 {
 					continue // nothing depends on its share of the processor

@@ -31,32 +31,6 @@ func need(t *testing.T) {
 	}
 }
 
-const (
-	attempts = 3
-	quiet    = 0.02 // a machine that is late for a larger share of the time has other work to do
-)
-
-// judge compares up to three times. What is bad each time is an error if the machine was quiet at least once, and in any case if it was
-// hopeless each time: other work on the machine makes a run bad now and then, and long ones may all be; a fault of ours makes each
-// one bad. Else it is no verdict, which is said.
-func judge(t testing.TB, what string, compare func() (good, hopeless bool, late float64)) {
-	t.Helper()
-	least, lost := 1.0, true
-	for range attempts {
-		good, hopeless, late := compare()
-		if good {
-			return
-		}
-		least, lost = min(least, late), lost && hopeless
-	}
-	switch {
-	case least < quiet || lost:
-		t.Errorf("%s: bad %d times, the machine late for at least %.1f %% of the time", what, attempts, least*100)
-	default:
-		t.Logf("%s: no verdict: bad %d times, but the machine was late for at least %.1f %% of the time", what, attempts, least*100)
-	}
-}
-
 // TestJudge: a fault is found on a quiet machine, and on a busy one if nothing works; a disturbance is none.
 func TestJudge(t *testing.T) {
 	type run struct {
@@ -78,7 +52,7 @@ func TestJudge(t *testing.T) {
 	} {
 		failed := &recorder{TB: t}
 		i := 0
-		judge(failed, name, func() (bool, bool, float64) {
+		Judge(failed, name, func() (bool, bool, float64) {
 			r := c.runs[i]
 			i++
 			return r.good, r.hopeless, r.late
@@ -121,7 +95,7 @@ func TestVersusKernel(t *testing.T) {
 		for _, p := range paths {
 			there := memlink.Path{Rate: rate, Delay: delay, QueueBytes: p.queue, Loss: memlink.Loss{Random: p.loss}}
 			back := memlink.Path{Delay: delay}
-			judge(t, p.name+", "+cc, func() (good, hopeless bool, late float64) {
+			Judge(t, p.name+", "+cc, func() (good, hopeless bool, late float64) {
 				var k, f Result
 				t.Run(cc+"/"+p.name+"/kernel", func(t *testing.T) { k = byKernel(t, there, back, cc, d) })
 				t.Run(cc+"/"+p.name+"/fastpath", func(t *testing.T) { f = ByFastpath(t, there, back, cc, d) })
@@ -131,7 +105,7 @@ func TestVersusKernel(t *testing.T) {
 				if !*full {
 					return k.Goodput > 0 && f.Goodput > 0, hopeless, late
 				}
-				return f.Goodput >= k.Goodput*2/3 && (f.Again <= 2*k.Again || f.Again <= k.Again+3), hopeless, late
+				return AsGood(k, f), hopeless, late
 			})
 		}
 	}

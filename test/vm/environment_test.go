@@ -71,8 +71,7 @@ func TestEnvironment(t *testing.T) {
 	const route = `default route goes through "eth0"`
 	for _, r := range []refusal{
 		{name: "default route", toml: card, want: []string{"/tmp/fastpath.toml:5: port[0].device", route, "fastpath run --force"},
-			setup: huge + " && insert virtio_ring virtio virtio_pci_legacy_dev virtio_pci_modern_dev virtio_pci failover net_failover virtio_net && " +
-				"ifconfig eth0 " + serverIP + " && route add default gw " + clientIP},
+			setup: huge + " && " + kernelCard + " && ifconfig eth0 " + serverIP + " && route add default gw " + clientIP},
 		{name: "default route, packet socket", toml: strings.NewReplacer(`driver = "dpdk"`, `driver = "afpacket"`, "device = \""+nicAddr+"\"", `interface = "eth0"`).Replace(card),
 			want: []string{"port[0].interface", route}},
 		{name: "default route, virtual device", toml: virtual("net_af_packet0,iface=eth0"), want: []string{"port[0].vdev", route}},

@@ -14,9 +14,11 @@ import (
 )
 
 const (
-	uio  = "insert uio uio_pci_generic && bind " + nicAddr + " uio_pci_generic"
-	vfio = "insert irqbypass vfio vfio_iommu_type1 vfio_virqfd vfio-pci-core vfio-pci && bind " + nicAddr + " vfio-pci"
-	huge = "for i in 1 2 3 4 5 6 7 8 9; do echo 1 >/proc/sys/vm/compact_memory; echo 64 >/proc/sys/vm/nr_hugepages; [ $(cat /proc/sys/vm/nr_hugepages) -lt 64 ] || break; sleep 1; done"
+	uio = "insert uio uio_pci_generic && bind " + nicAddr + " uio_pci_generic"
+	// kernelCard has the guest's kernel drive its card.
+	kernelCard = "insert virtio_ring virtio virtio_pci_legacy_dev virtio_pci_modern_dev virtio_pci failover net_failover virtio_net"
+	vfio       = "insert irqbypass vfio vfio_iommu_type1 vfio_virqfd vfio-pci-core vfio-pci && bind " + nicAddr + " vfio-pci"
+	huge       = "for i in 1 2 3 4 5 6 7 8 9; do echo 1 >/proc/sys/vm/compact_memory; echo 64 >/proc/sys/vm/nr_hugepages; [ $(cat /proc/sys/vm/nr_hugepages) -lt 64 ] || break; sleep 1; done"
 )
 
 // TestVirtio serves the client's kernel through each kind of virtio-net card, by one queue pair and by two.
