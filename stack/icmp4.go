@@ -36,8 +36,12 @@ func (w *Worker) icmpErrorInput(body []byte, typ, code uint8) wire.Drop {
 	}
 	w.Stats.IcmpErrorsIn++
 	if q.Proto == wire.ProtoUDP {
-		if !q.Dst.Is4() && typ == wire.ICMP6PacketTooBig {
+		switch {
+		case !q.Dst.Is4() && typ == wire.ICMP6PacketTooBig:
 			w.udp.TooBig(q.Src, q.Dst, q.SrcPort, q.DstPort, q.Rest)
+			return wire.DropNone
+		case q.Dst.Is4() && typ == wire.ICMPUnreachable && code == wire.ICMPFragNeeded && q.Rest&0xffff != 0: // 0: a router that does not know RFC 1191
+			w.udp.TooBig(q.Src, q.Dst, q.SrcPort, q.DstPort, q.Rest&0xffff)
 			return wire.DropNone
 		}
 		w.udp.ICMPError(q.Src, q.Dst, q.SrcPort, q.DstPort, typ, code)

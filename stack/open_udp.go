@@ -81,12 +81,19 @@ func (s *Stack) CloseUDP(ep *udp.Endpoint) {
 	ep.Free(ended)
 }
 
-// spaceUDP is the most data of a datagram to dst.
-func (s *Stack) spaceUDP(dst wire.Addr) int {
-	if dst.Is4() {
-		return wire.MaxUDP4
+// spaceUDP is the most data of a datagram to dst, or of one that is not to be cut.
+func (s *Stack) spaceUDP(dst wire.Addr, whole bool) int {
+	most, headers, mtu := wire.MaxUDP4, wire.IPv4Len+wire.UDPLen, s.mtu
+	if !dst.Is4() {
+		most, headers = wire.MaxUDP6, wire.IPv6Len+wire.UDPLen
+		if m := s.routes.Load().MTU6(); m != 0 {
+			mtu = min(mtu, m)
+		}
 	}
-	return wire.MaxUDP6
+	if whole {
+		return min(most, mtu-headers)
+	}
+	return most
 }
 
 // reachUDP reports whether dst is a broadcast address, and why nothing can be sent there.

@@ -26,7 +26,7 @@ func (w *Worker) udpInput(b *pmd.Buf, p *wire.Packet) wire.Drop {
 // everybodyTakes is the longest IPv4 packet that every host takes whole (RFC 1122, 3.3.2).
 const everybodyTakes = 576
 
-// SendUDP implements udp.Link. What is longer than the MTU leaves in fragments.
+// SendUDP implements udp.Link. What is longer than the MTU leaves in fragments, unless it is to stay whole.
 func (w *Worker) SendUDP(d *udp.Datagram) udp.Sent {
 	if w.fifo.Room() == 0 {
 		return udp.SentFull
@@ -46,12 +46,15 @@ func (w *Worker) SendUDP(d *udp.Datagram) udp.Sent {
 	if d.MTU != 0 {
 		mtu = min(mtu, d.MTU)
 	}
-	h.mayFrag = n+hdr > everybodyTakes // routers cut it where it does not fit: nobody repeats a datagram
+	h.mayFrag = n+hdr > everybodyTakes && !d.Whole // routers cut it where it does not fit: nobody repeats a datagram
 	fill := func(l4 []byte) { wire.PutUDP(l4, h.src, d.Dst, d.SrcPort, d.DstPort, d.Data) }
 	var r sendResult
-	if hdr+n <= mtu {
+	switch {
+	case hdr+n <= mtu:
 		r = w.sendIP(&h, n, fill)
-	} else {
+	case d.Whole: // the MTU has become less since it was written
+		return udp.SentLost
+	default:
 		r = w.sendFragments(&h, mtu, n, fill)
 	}
 	switch {

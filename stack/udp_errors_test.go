@@ -125,3 +125,62 @@ func TestUDPWriteErrors(t *testing.T) {
 		t.Errorf("sent %d packets", len(ps))
 	}
 }
+
+// RFC 8899, 3 and 4.6: an application that looks for the path's MTU itself has datagrams that nobody cuts, and hears what routers say about
+// them; what is said about others' does not count.
+func TestUDPWhole(t *testing.T) {
+	p := newUDPPeer(t, tcptest.Config{})
+	ep := p.dial("10.0.0.1:5000", "10.0.0.2:53")
+	send := func(n int, want error) (ps []wire.Packet) {
+		t.Helper()
+		if err := ep.TryWrite(make([]byte, n), netip.AddrPort{}); !errors.Is(err, want) || (err == nil) != (want == nil) {
+			t.Errorf("%d bytes: %v, want %v", n, err, want)
+		}
+		ps, _ = p.sent()
+		return ps
+	}
+	told := func(want int) {
+		t.Helper()
+		if n := ep.PathMTU(p.Clock.Now()); n != want {
+			t.Errorf("path MTU %d, want %d", n, want)
+		}
+	}
+	tooBig := func(mtu uint16, remote string) {
+		f := p.unreachable(ep, wire.ICMPUnreachable, wire.ICMPFragNeeded, remote)
+		binary.BigEndian.PutUint16(f[wire.EthLen+wire.IPv4Len+6:], mtu)
+		binary.BigEndian.PutUint16(f[wire.EthLen+wire.IPv4Len+2:], 0)
+		binary.BigEndian.PutUint16(f[wire.EthLen+wire.IPv4Len+2:], wire.Fold(wire.Sum(f[wire.EthLen+wire.IPv4Len:], 0)))
+		p.SendFrame(f)
+	}
+	if err := ep.TryWrite(make([]byte, 1473), netip.AddrPort{}); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(p.Take()); n != 2 {
+		t.Errorf("%d packets of what may be cut", n)
+	}
+	tooBig(1400, "10.0.0.2:53") // nothing of it was sent with DF
+	told(0)
+	ep.SetWhole(true)
+	send(1473, syscall.EMSGSIZE)
+	df := func(n int) {
+		t.Helper()
+		if ps := send(n, nil); len(ps) != 1 || len(ps[0].L3) != n+28 || ps[0].L3[6]&0x40 == 0 {
+			t.Errorf("%d bytes: %d packets", n, len(ps))
+		}
+	}
+	df(1472)
+	tooBig(1400, "10.0.0.2:54")
+	tooBig(0, "10.0.0.2:53")
+	told(0)
+	tooBig(1400, "10.0.0.2:53")
+	told(1400)
+	df(1472) // a probe is the application's to send
+	if err := ep.TryWrite([]byte("x"), netip.AddrPort{}); err != nil {
+		t.Errorf("after what a router said: %v", err)
+	}
+	p.sent()
+	tooBig(20, "10.0.0.2:53")
+	told(68)
+	p.Idle(10 * time.Minute)
+	told(0)
+}

@@ -32,6 +32,7 @@
 //   - Conn.SetCongestion, SetPacing, SetRecovery, SetMaxPacingRate and SetUserTimeout decide how one connection sends, from the beginning (Options) or
 //     while it runs, SetTOS and SetTTL what its packets say to routers. SetCork, Flush, SetNotSentLowat and SetWriteBuffer decide when and how far ahead.
 //   - Conn.Info has what `ss -tin` shows.
+//   - UDPConn.SetDontFragment and UDPConn.PathMTU are for programs that look for the path's MTU themselves (RFC 8899).
 //
 // Reads and writes allocate nothing.
 package sock

@@ -350,6 +350,18 @@ func (c *UDPConn) SetWriteBuffer(bytes int) error {
 	return c.option()
 }
 
+// SetDontFragment says that datagrams leave whole or not at all, for programs that look for the path's MTU themselves (RFC 8899), as QUIC's
+// do: what is longer than the interface takes is refused with EMSGSIZE, and over IPv4 routers may not cut it (IP_PMTUDISC_PROBE).
+func (c *UDPConn) SetDontFragment(on bool) error {
+	c.ep.SetWhole(on)
+	return c.option()
+}
+
+// PathMTU is the longest IP packet, in bytes with its headers, that routers have said to take about datagrams of this socket within the last
+// ten minutes, 0 if they have said nothing. Over IPv4 they do only after SetDontFragment. Anybody who has seen a datagram can say so: it
+// is for choosing what to probe next.
+func (c *UDPConn) PathMTU() int { return c.ep.PathMTU(c.clock.Now()) }
+
 // Close ends the socket. Calls that wait return net.ErrClosed; what was written before is still sent.
 func (c *UDPConn) Close() error {
 	if c.closed.Swap(true) {

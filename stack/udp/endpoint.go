@@ -29,10 +29,10 @@ type Endpoint struct {
 	err    atomic.Uint32 // syscall.Errno that the next call returns
 	down   atomic.Bool   // the stack has ended
 
-	broadcast atomic.Bool
-	ttl, tos  atomic.Uint32
+	broadcast, whole atomic.Bool
+	ttl, tos         atomic.Uint32
 
-	pathMTU   atomic.Uint32 // of IPv6, what a router has said; until pathUntil
+	pathMTU   atomic.Uint32 // what a router has said; until pathUntil
 	pathUntil atomic.Int64
 
 	mailed   atomic.Bool
@@ -52,8 +52,8 @@ type Config struct {
 	Remote netip.AddrPort // optional: only from there it receives, and there it sends
 	Only4  bool           // an unspecified Local stands for the addresses of one version of IP only
 	Only6  bool
-	// Space is the room for data in a packet to an address, bytes: beyond it a datagram is refused.
-	Space func(dst wire.Addr) int
+	// Space is the room for data in a datagram to an address, bytes, or in one that is not to be cut: beyond it it is refused.
+	Space func(dst wire.Addr, whole bool) int
 	// Check says whether there is a way to an address, and whether it is a broadcast address.
 	Check func(dst wire.Addr) (broadcast bool, err error)
 	// Own says whether packets may come to an address, and leave from it.
@@ -138,6 +138,20 @@ func (ep *Endpoint) SetTTL(ttl uint8) { ep.ttl.Store(uint32(ttl)) }
 // SetTOS sets the type of service, or traffic class, of what is sent.
 func (ep *Endpoint) SetTOS(tos uint8) { ep.tos.Store(uint32(tos)) }
 
+// SetWhole says that datagrams leave whole or not at all: with DF over IPv4, and without fragments. For applications that look for the
+// path's MTU themselves (RFC 8899, 3): what is longer than the interface takes is refused with EMSGSIZE, and what routers say of longer ones is
+// in PathMTU; it does not keep the application from sending probes.
+func (ep *Endpoint) SetWhole(on bool) { ep.whole.Store(on) }
+
+// PathMTU is the longest IP packet that the routers on the way take, bytes, as far as they have said about datagrams of this endpoint
+// within the ten minutes before now; 0 if they have said nothing. Over IPv4 they say it with SetWhole only.
+func (ep *Endpoint) PathMTU(now plugins.Time) int {
+	if now >= plugins.Time(ep.pathUntil.Load()) {
+		return 0
+	}
+	return int(ep.pathMTU.Load())
+}
+
 // pending takes the error that has come in meanwhile, as SO_ERROR does.
 func (ep *Endpoint) pending() error {
 	if ep.err.Load() == 0 {
@@ -217,7 +231,7 @@ func (ep *Endpoint) TryWriteMsg(p []byte, from netip.Addr, to netip.AddrPort) er
 		return err
 	case broadcast && !ep.broadcast.Load():
 		return syscall.EACCES
-	case len(p) > ep.cfg.Space(dst):
+	case len(p) > ep.cfg.Space(dst, ep.whole.Load()):
 		return syscall.EMSGSIZE
 	}
 	class := mem.ClassFor(len(p))

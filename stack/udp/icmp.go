@@ -28,16 +28,20 @@ func errnoOf(v4 bool, typ, code uint8) syscall.Errno {
 // pathTime is how long a path MTU holds before the larger one is tried again (RFC 8201, 4: at least five minutes, ten recommended).
 const pathTime = 10 * time.Minute
 
-// TooBig takes what a router says about a datagram of IPv6 that was longer than its next link's MTU: from now on the endpoint's datagrams
-// are cut to that, whoever they are for, which costs little. What is below 1280 bytes is not believed (RFC 8201, 4). Routers cut what we
-// send over IPv4.
+// minMTU4 is the least that every router of IPv4 forwards whole (RFC 791, 3.2).
+const minMTU4 = 68
+
+// TooBig takes what a router says about a datagram that was longer than its next link's MTU. Over IPv6 the endpoint's datagrams are cut to that
+// from now on, whoever they are for, which costs little; what is below 1280 bytes is not believed (RFC 8201, 4). Over IPv4 routers cut
+// themselves, but for what was to stay whole: then the application is told (RFC 8899, 4.6).
 func (e *Engine) TooBig(local, remote wire.Addr, localPort, remotePort uint16, mtu uint32) {
+	least := uint32(wire.MinMTU6)
 	if remote.Is4() {
-		return
+		least = minMTU4
 	}
-	mtu = max(mtu, wire.MinMTU6)
+	mtu = max(mtu, least)
 	for _, ep := range e.ports[localPort] {
-		if !ep.local.IsZero() && ep.local != local || ep.remotePort != 0 && (ep.remotePort != remotePort || ep.remote != remote) {
+		if !ep.local.IsZero() && ep.local != local || ep.remotePort != 0 && (ep.remotePort != remotePort || ep.remote != remote) || remote.Is4() && !ep.whole.Load() {
 			continue
 		}
 		if e.now >= plugins.Time(ep.pathUntil.Load()) || mtu < ep.pathMTU.Load() {

@@ -13,9 +13,15 @@ import (
 )
 
 // wireTap takes what is sent, and remembers the last path MTU.
-type wireTap struct{ mtu int }
+type wireTap struct {
+	mtu   int
+	whole bool
+}
 
-func (l *wireTap) SendUDP(d *udp.Datagram) udp.Sent { l.mtu = d.MTU; return udp.SentOK }
+func (l *wireTap) SendUDP(d *udp.Datagram) udp.Sent {
+	l.mtu, l.whole = d.MTU, d.Whole
+	return udp.SentOK
+}
 
 // RFC 8201, 4: a Packet Too Big about one of the endpoint's datagrams lowers its path MTU for ten minutes, never below 1280, and is
 // not raised by another one. Those about others' datagrams, and all about IPv4, change nothing.
@@ -26,7 +32,7 @@ func TestTooBig(t *testing.T) {
 	local, remote := netip.MustParseAddrPort("[fd00::1]:5000"), netip.MustParseAddrPort("[fd00::2]:53")
 	ep := udp.NewEndpoint(udp.Config{
 		Local: local, Remote: remote, Only6: true,
-		Space: func(wire.Addr) int { return wire.MaxUDP6 }, Check: func(wire.Addr) (bool, error) { return false, nil },
+		Space: func(wire.Addr, bool) int { return wire.MaxUDP6 }, Check: func(wire.Addr) (bool, error) { return false, nil },
 	})
 	e.Adopt(ep)
 	e.Add(ep)
@@ -38,8 +44,8 @@ func TestTooBig(t *testing.T) {
 			t.Fatal(err)
 		}
 		e.Run()
-		if tap.mtu != mtu {
-			t.Errorf("path MTU %d, want %d", tap.mtu, mtu)
+		if tap.mtu != mtu || ep.PathMTU(now) != mtu {
+			t.Errorf("path MTU %d and %d, want %d", tap.mtu, ep.PathMTU(now), mtu)
 		}
 	}
 	want(0)
@@ -57,6 +63,13 @@ func TestTooBig(t *testing.T) {
 	want(0)
 	e.TooBig(l, r, 5000, 53, 1450)
 	want(1450)
+	ep.SetWhole(true) // the application's own probes are not cut (RFC 8899, 4.6)
+	if err := ep.TryWrite([]byte("x"), netip.AddrPort{}); err != nil {
+		t.Fatal(err)
+	}
+	if e.Run(); tap.mtu != 0 || !tap.whole || ep.PathMTU(now) != 1450 {
+		t.Errorf("MTU %d, whole %v; the application is told %d", tap.mtu, tap.whole, ep.PathMTU(now))
+	}
 }
 
 func budget(t *testing.T) *mem.Budget {

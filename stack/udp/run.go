@@ -137,9 +137,9 @@ func (e *Engine) send(ep *Endpoint, limit int) (sent, result int) {
 			return sent, more
 		}
 		d := &e.out
-		*d = Datagram{SrcPort: ep.localPort, TTL: uint8(ep.ttl.Load()), TOS: uint8(ep.tos.Load())}
+		*d = Datagram{SrcPort: ep.localPort, TTL: uint8(ep.ttl.Load()), TOS: uint8(ep.tos.Load()), Whole: ep.whole.Load()}
 		d.Dst, d.DstPort, d.Src, d.Data = content(c)
-		if !d.Dst.Is4() && e.now < plugins.Time(ep.pathUntil.Load()) {
+		if !d.Whole && !d.Dst.Is4() && e.now < plugins.Time(ep.pathUntil.Load()) {
 			d.MTU = int(ep.pathMTU.Load())
 		}
 		switch e.env.Link.SendUDP(d) {

@@ -40,7 +40,8 @@ type Datagram struct {
 	Src, Dst         wire.Addr // Src unspecified: the link chooses
 	SrcPort, DstPort uint16
 	TTL, TOS         uint8
-	MTU              int // of the path, where that is known to be less than the link's; else 0
+	MTU              int  // of the path, where that is known to be less than the link's; else 0
+	Whole            bool // never in fragments
 	Data             []byte
 }
 
