@@ -10,10 +10,13 @@ import (
 	"github.com/fastpath-tcp/fastpath/cmd/fastpath/control"
 )
 
-// crash kills the process of the module that serves.
+// crash kills the process of the module that serves, or that will serve again: on a busy machine it may be late just now.
 func (d *demo) crash(ctx context.Context) error {
-	m, err := d.module(ctx, "cdg")
-	if err != nil {
+	var m control.Module
+	if err := d.eventually(ctx, 10*time.Second, func() (err error) {
+		m, err = d.module(ctx, "cdg")
+		return err
+	}); err != nil {
 		return err
 	}
 	d.result.killed = time.Now()
