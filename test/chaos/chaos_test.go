@@ -21,7 +21,7 @@ import (
 )
 
 var (
-	duration = flag.Duration("duration", 20*time.Second, "how long to make trouble")
+	duration = flag.Duration("duration", time.Minute, "how long to make trouble")
 	seedFlag = flag.Uint64("seed", 0, "of all draws; 0: another one each time")
 	flows    = flag.Int("flows", 200, "connections at the same time")
 )
@@ -112,9 +112,9 @@ func TestChaos(t *testing.T) {
 	}
 }
 
-// config has all three kinds in processes, two of them in one, and others standing by. cong/reno is cold: a swap starts it.
+// config has all three kinds in processes, all in one or two of them, by the seed, and others standing by. cong/reno is cold: a swap starts it.
 func config(tr *traffic, runDir string, seed uint64) host.Config {
-	c := host.Config{Engine: tr.a, RunDir: runDir, Seed: seed, Ring: 1024, Together: []plugins.Kind{plugins.Rtx, plugins.Cong}}
+	c := host.Config{Engine: tr.a, RunDir: runDir, Seed: seed, Ring: 1024, Together: []plugins.Kind{plugins.Rtx, plugins.Cong, plugins.Pace}[:2+seed%2]}
 	for k, name := range map[plugins.Kind]string{plugins.Rtx: "btree", plugins.Pace: "edt", plugins.Cong: "cubic"} {
 		c.Use = append(c.Use, host.Use{Spec: host.Spec{Kind: k, Name: name, Placement: host.Process}, Guard: host.Guard{Late: late, Dead: dead},
 			Restart: host.Restart{Min: 10 * time.Millisecond, Max: 200 * time.Millisecond, Limit: 1 << 30}})

@@ -34,9 +34,11 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, host.Launch(os.Args[2:]))
 		os.Exit(1)
 	}
-	if attack, ok := strings.CutPrefix(filepath.Base(os.Args[0]), "fastpath-cong-hostile_"); ok {
-		serveHostile(attack)
-		os.Exit(0)
+	for k := range plugins.NumKinds {
+		if attack, ok := strings.CutPrefix(filepath.Base(os.Args[0]), fmt.Sprintf("fastpath-%v-%s", k, hostileName(""))); ok {
+			serveHostile(k, attack)
+			os.Exit(0)
+		}
 	}
 	if len(os.Args) >= 4 && os.Args[1] == "plugin" {
 		serve(os.Args[2:])

@@ -77,6 +77,7 @@ func trialOf(t *testing.T, c host.Config) *host.Manager {
 
 // A module that is bad for its flows, or dies, loses them again; one that is not keeps them.
 func TestTrial(t *testing.T) {
+	t.Parallel()
 	exe, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -146,6 +147,7 @@ func version(t *testing.T, last byte) (path, sum string) {
 
 // An upgrade is rehearsed, watched, and taken back if its flows do worse or the new code dies: they go on with the old code.
 func TestUpgradeTrial(t *testing.T) {
+	t.Parallel()
 	m := trialOf(t, host.Config{
 		Use: []host.Use{{Spec: host.Spec{Kind: plugins.Cong, Name: "reno", Placement: host.Process}, Guard: host.Guard{Late: 5 * time.Second}}},
 	})
