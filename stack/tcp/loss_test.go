@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fastpath-tcp/fastpath/plugins"
+	"github.com/fastpath-tcp/fastpath/plugins/rtx"
 	"github.com/fastpath-tcp/fastpath/stack/tcp"
 	"github.com/fastpath-tcp/fastpath/stack/tcptest"
 )
@@ -256,4 +258,62 @@ func TestPartialSegmentAck(t *testing.T) {
 	f.Send(". 1:1(0) ack 401")
 	f.ExpectAfter(250*ms, 10*ms, "P. 401:1001(600) ack 1")
 	f.Send(". 1:1(0) ack 1001")
+}
+
+// lateProber asks for a tail-loss probe together with the first word of a loss, as a process may that answers a timer and the
+// acknowledgement behind it at once.
+type lateProber struct {
+	rtx.Module
+	asked bool
+}
+
+func (m *lateProber) Poll(now plugins.Time, in []rtx.Event, out []rtx.Command) int {
+	n := m.Module.Poll(now, in, out[:len(out)-1])
+	for i := range out[:n] {
+		if c := out[i]; c.Kind == rtx.CmdLost && !m.asked {
+			m.asked = true
+			copy(out[1:n+1], out[:n])
+			out[0] = rtx.Command{Flow: c.Flow, AsOf: c.AsOf, Kind: rtx.CmdProbe}
+			return n + 1
+		}
+	}
+	return n
+}
+
+// A probe that is asked for when something is known to be lost is not sent (RFC 8985, 7.2), and does not hide what is.
+func TestProbeBesideLoss(t *testing.T) {
+	p := newPeer(t, tcp.Config{})
+	q, err := rtx.NewBTree(nil, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &lateProber{Module: q}
+	index, err := p.Stack.Attach(plugins.Rtx, "prober", []any{m})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Stack.Use(plugins.Rtx, index, plugins.Selection{}); err != nil {
+		t.Fatal(err)
+	}
+	l := p.Listen(1)
+	f := p.Flow(5000, 80)
+	f.Send("S 0:0(0) win 60000 <mss 1000,sackOK>")
+	f.Expect("S. 0:0(0) ack 1")
+	p.Idle(50 * ms)
+	f.Send(". 1:1(0) ack 1 win 60000")
+	f.Accept(l)
+	f.Write(10_000)
+	wantData(t, f, 1, 10, true)
+	p.Idle(50 * ms)
+	f.Send(". 1:1(0) ack 1 <sack 2001:9001>")
+	f.Expect(". 1:1001(1000) ack 1")
+	f.Expect("P. 1001:2001(1000) ack 1")
+	if !m.asked {
+		t.Error("no probe was asked for")
+	}
+	f.Send(". 1:1(0) ack 10001")
+	p.Quiet(time.Minute)
+	if s := p.Stats().TCP; s.TLPs != 0 || s.RTOs != 0 || s.RetransSegs != 2 {
+		t.Errorf("%d probes, %d timeouts, %d sent again", s.TLPs, s.RTOs, s.RetransSegs)
+	}
 }

@@ -100,7 +100,8 @@ func (e *Engine) sendData(c *Conn) sendResult {
 	budget := max(quantum, large)
 	if c.wantProbe {
 		c.wantProbe = false
-		if !e.probeTail(c) {
+		// What is lost goes first, if that has become known since: its answer tells as much (RFC 8985, 7.2).
+		if c.out.log.lost == 0 && !e.probeTail(c) {
 			c.wantProbe = true
 			return sendFull
 		}
