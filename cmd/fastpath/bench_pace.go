@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -65,7 +66,7 @@ The exit code is 1 if a limit in virtual time is missed. Figures in real time de
 			defer p.done()
 		}
 		opened := false
-		o.Ports = dpdkSinks(&opened)
+		o.Ports = dpdkSinks(cmd.Context(), &opened)
 		defer func() {
 			if opened {
 				dpdk.Shutdown()
@@ -88,11 +89,11 @@ The exit code is 1 if a limit in virtual time is missed. Figures in real time de
 
 // dpdkSinks are ports of DPDK that take what they are given: one drops it, the other gives it back. *opened says whether one was
 // opened.
-func dpdkSinks(opened *bool) (ports []bench.SinkPort) {
+func dpdkSinks(ctx context.Context, opened *bool) (ports []bench.SinkPort) {
 	for _, vdev := range []string{"net_null0,no-rx=1", "net_ring0"} {
 		name, _, _ := strings.Cut(vdev, "0")
 		ports = append(ports, bench.SinkPort{Name: name, Open: func() (pmd.Port, error) {
-			p, err := dpdk.Open(dpdk.Config{Vdev: vdev, EAL: dpdk.EAL{Hugepages: dpdk.HugepagesOff, FilePrefix: "fastpath-bench"}})
+			p, err := dpdk.Open(ctx, dpdk.Config{Vdev: vdev, EAL: dpdk.EAL{Hugepages: dpdk.HugepagesOff, FilePrefix: "fastpath-bench"}})
 			if err != nil {
 				return nil, err
 			}

@@ -125,12 +125,12 @@ func ownRing(t *testing.T, args string, size int) float64 {
 		t.Fatal(err)
 	}
 	defer os.RemoveAll(dir)
-	back, err := Open(config(Config{Vdev: "net_vhost0,iface=" + dir + "/ring", Ring: 512, Buffers: 4096}))
+	back, err := Open(t.Context(), config(Config{Vdev: "net_vhost0,iface=" + dir + "/ring", Ring: 512, Buffers: 4096}))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer back.Close()
-	front, err := Open(config(Config{Vdev: "net_virtio_user0,path=" + dir + "/ring" + args, Ring: 512, Buffers: 4096}))
+	front, err := Open(t.Context(), config(Config{Vdev: "net_virtio_user0,path=" + dir + "/ring" + args, Ring: 512, Buffers: 4096}))
 	if err != nil {
 		t.Fatal(err)
 	}

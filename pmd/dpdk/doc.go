@@ -35,7 +35,8 @@
 // They are the driver and the device of a virtio ring; either may make the socket (server=1 with net_virtio_user, the default with
 // net_vhost). When the other end goes, all but net_virtio_user as the client connect again. The link is down meanwhile. As the server,
 // net_virtio_user does not survive its own closing once that has happened, so its device is stopped, its socket removed, and the rest is
-// left to the end of the process: the same name cannot be opened again in it. Open waits for the first connection in that role.
+// left to the end of the process: the same name cannot be opened again in it. Open waits for the first connection in that role,
+// or until its context ends, when it shuts down the PMD's sockets, which have no time-out.
 // The checksum and segmentation bits of frames are negotiated; what is received unfinished is marked pmd.RxPartial.
 //
 // # net_memif

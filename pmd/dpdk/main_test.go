@@ -35,7 +35,7 @@ func config(c Config) Config {
 func open(t testing.TB, c Config) pmd.Port {
 	t.Helper()
 	needRoot(t)
-	p, err := Open(config(c))
+	p, err := Open(t.Context(), config(c))
 	if err != nil {
 		t.Fatal(err)
 	}

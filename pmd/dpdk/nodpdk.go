@@ -2,13 +2,17 @@
 
 package dpdk
 
-import "github.com/fastpath-tcp/fastpath/pmd"
+import (
+	"context"
+
+	"github.com/fastpath-tcp/fastpath/pmd"
+)
 
 // Available reports whether the program was built with DPDK.
 const Available = false
 
 // Open returns ErrNotBuilt.
-func Open(Config) (pmd.Port, error) { return nil, ErrNotBuilt }
+func Open(context.Context, Config) (pmd.Port, error) { return nil, ErrNotBuilt }
 
 // Shutdown does nothing.
 func Shutdown() error { return nil }

@@ -46,7 +46,7 @@ func TestOpenErrors(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			_ = open(t, Config{Vdev: "net_null7"}) // EAL is started by a good port
-			p, err := Open(config(c.cfg))
+			p, err := Open(t.Context(), config(c.cfg))
 			if err == nil {
 				p.Close()
 				t.Fatal("Open succeeded")
@@ -93,7 +93,7 @@ func TestReopen(t *testing.T) {
 		// Nearly all of the memory: a pool that stays behind is one too many.
 		p := openOn(t, v.A, 0, "", Config{Buffers: 40000})
 		if err := v.A.NS.Do(func() error {
-			_, err := Open(config(Config{Vdev: "net_af_packet0,iface=" + v.A.Name}))
+			_, err := Open(t.Context(), config(Config{Vdev: "net_af_packet0,iface=" + v.A.Name}))
 			return err
 		}); !errors.Is(err, syscall.EEXIST) {
 			t.Errorf("a second port on the same device: %v", err)
@@ -154,7 +154,7 @@ func TestShutdown(t *testing.T) {
 	if err := Shutdown(); err != nil {
 		t.Error(err)
 	}
-	p, err := Open(c)
+	p, err := Open(t.Context(), c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -167,7 +167,7 @@ func TestShutdown(t *testing.T) {
 	if err := Shutdown(); err != nil {
 		t.Error(err)
 	}
-	if _, err := Open(c); !errors.Is(err, ErrShutdown) {
+	if _, err := Open(t.Context(), c); !errors.Is(err, ErrShutdown) {
 		t.Errorf("after the end: %v", err)
 	}
 	if _, err := os.Stat("/var/run/dpdk/" + c.EAL.FilePrefix); !os.IsNotExist(err) {
@@ -189,8 +189,8 @@ func TestEALErrors(t *testing.T) {
 		"word":      {EAL{Hugepages: "perhaps"}, []string{`hugepages = "perhaps"`, "want auto, require or off"}},
 	}
 	if name := os.Getenv("FASTPATH_TEST_EAL"); name != "" {
-		_, err := Open(Config{Vdev: "net_null0", EAL: cases[name].eal})
-		_, again := Open(Config{Vdev: "net_null0", EAL: cases[name].eal})
+		_, err := Open(t.Context(), Config{Vdev: "net_null0", EAL: cases[name].eal})
+		_, again := Open(t.Context(), Config{Vdev: "net_null0", EAL: cases[name].eal})
 		if err == nil || again == nil || again.Error() != err.Error() {
 			t.Fatalf("first %v, then %v", err, again)
 		}

@@ -120,6 +120,20 @@ func (p *pciDevice) checkVFIO() error {
 	return nil
 }
 
+// checkLock wants vfio to be allowed to lock the memory that the device may reach, of which DPDK takes at least so many bytes. The kernel
+// counts it per process, and only without CAP_IPC_LOCK.
+func (p *pciDevice) checkLock(bytes int64) error {
+	if p.driver != "vfio-pci" || p.group == "" || hasCapability(unix.CAP_IPC_LOCK) {
+		return nil
+	}
+	var l unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &l); err != nil || l.Cur >= uint64(bytes) {
+		return err
+	}
+	return fmt.Errorf("vfio-pci locks the memory that DPDK takes, %d MB or more, and RLIMIT_MEMLOCK allows this user %d MB: prlimit --pid $$ --memlock=unlimited as root "+
+		"(systemd: LimitMEMLOCK=infinity), or: setcap cap_ipc_lock+ep %s: %w", bytes>>20, l.Cur>>20, os.Args[0], unix.ENOMEM)
+}
+
 // needsHugepages reports whether DPDK can use the device with hugepages only: of other memory it does not know the physical addresses.
 func (p *pciDevice) needsHugepages() bool {
 	return p.driver == "uio_pci_generic" || p.driver == "igb_uio"

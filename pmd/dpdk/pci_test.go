@@ -5,9 +5,12 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // TestCheckPCI describes devices in a tree that looks like sysfs.
@@ -94,6 +97,52 @@ func TestCheckPCI(t *testing.T) {
 				t.Errorf("a device that is not there: %v", err)
 			}
 		})
+	}
+}
+
+// TestCheckLock takes away the right to lock memory without a limit, and sets one.
+func TestCheckLock(t *testing.T) {
+	errs := make(chan error, 5)
+	go func() {
+		defer close(errs)
+		runtime.LockOSThread() // and ends with this goroutine
+		before := unix.Rlimit{}
+		if err := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &before); err != nil {
+			t.Error(err)
+			return
+		}
+		defer unix.Setrlimit(unix.RLIMIT_MEMLOCK, &before)
+		var data [2]unix.CapUserData
+		header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+		if err := unix.Capget(&header, &data[0]); err != nil {
+			t.Error(err)
+			return
+		}
+		mine := data
+		data[0].Effective &^= 1 << unix.CAP_IPC_LOCK
+		if err := errors.Join(unix.Capset(&header, &data[0]), unix.Setrlimit(unix.RLIMIT_MEMLOCK, &unix.Rlimit{Cur: 2 << 20, Max: before.Max})); err != nil {
+			t.Error(err)
+			return
+		}
+		vfio, uio := pciDevice{driver: "vfio-pci", group: "7"}, pciDevice{driver: "uio_pci_generic"}
+		errs <- vfio.checkLock(64 << 20)
+		errs <- vfio.checkLock(2 << 20)
+		errs <- uio.checkLock(64 << 20)
+		errs <- (&pciDevice{driver: "vfio-pci"}).checkLock(64 << 20) // no IOMMU, nothing locked
+		if err := unix.Capset(&header, &mine[0]); err != nil || mine[0].Effective&(1<<unix.CAP_IPC_LOCK) == 0 {
+			t.Logf("not tried: a process that may lock all: %v", err)
+			return
+		}
+		errs <- vfio.checkLock(64 << 20)
+	}()
+	err := <-errs
+	if !errors.Is(err, syscall.ENOMEM) || !strings.Contains(err.Error(), "64 MB or more") || !strings.Contains(err.Error(), "allows this user 2 MB: prlimit --pid $$ --memlock=unlimited") {
+		t.Errorf("%v", err)
+	}
+	for err := range errs {
+		if err != nil {
+			t.Error(err)
+		}
 	}
 }
 

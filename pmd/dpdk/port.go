@@ -21,6 +21,7 @@ import "C"
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -54,8 +55,9 @@ type Port struct {
 	last   pmd.Stats // after Close
 }
 
-// Open attaches the device and starts its port. It starts EAL if this process has not done so yet. The errors are *Error.
-func Open(c Config) (pmd.Port, error) {
+// Open attaches the device and starts its port. It starts EAL if this process has not done so yet. The errors are *Error. The end of ctx ends
+// a wait for the other end of a vhost-user socket.
+func Open(ctx context.Context, c Config) (_ pmd.Port, err error) {
 	d, err := c.parse()
 	if err != nil {
 		return nil, err
@@ -72,6 +74,14 @@ func Open(c Config) (pmd.Port, error) {
 	if err := start(&c.EAL, d); err != nil {
 		return nil, err
 	}
+	path, _ := d.socket()
+	stop := interruptible(ctx, path)
+	defer func() {
+		stop()
+		if err != nil && path != "" && ctx.Err() != nil {
+			err = &Error{Port: c.Name, Setting: c.deviceValue(), Op: "told to stop before the other end of the socket had answered", Err: ctx.Err()}
+		}
+	}()
 	p := &Port{cfg: c, dev: d}
 	if slices.Contains(env.open, d.name) {
 		return nil, p.fail("the device is open already", c.deviceValue(), syscall.EEXIST, nil)
@@ -80,6 +90,9 @@ func Open(c Config) (pmd.Port, error) {
 	// A PCI device was probed when EAL started, unless it was detached since.
 	if p.id, err = ethdev.GetPortByName(d.name); err != nil {
 		if err := attach(&c, d); err != nil {
+			if path := d.listens(); path != "" {
+				os.Remove(path)
+			}
 			return nil, err
 		}
 		if p.id, err = ethdev.GetPortByName(d.name); err != nil {
@@ -105,10 +118,18 @@ func (c *Config) check(d *device) error {
 	if err := p.check(); err != nil {
 		return err
 	}
-	if huge, _, err := c.EAL.huge(); err == nil && !huge && p.needsHugepages() {
+	huge, _, err := c.EAL.huge()
+	if err != nil {
+		return nil // start says it
+	}
+	if !huge && p.needsHugepages() {
 		return fmt.Errorf("with %s DPDK needs hugepages, of which too few are free or which are off: %s: %w", p.driver, moreHugepages(c.EAL.memory()), syscall.ENOMEM)
 	}
-	return nil
+	locks := c.EAL.memory()
+	if huge { // taken as needed: at least the buffers
+		locks = int64(c.Queues) * int64(c.Buffers) * defaultBufSize
+	}
+	return p.checkLock(locks)
 }
 
 // fail makes an *Error of what DPDK answered.

@@ -372,6 +372,69 @@ func TestVirtioRestart(t *testing.T) {
 	}
 }
 
+// TestVirtioStop tells the daemon to stop while it waits for the driver or the device at the other end of its socket: it ends in order, says
+// what it waited for, and leaves nothing.
+func TestVirtioStop(t *testing.T) {
+	need(t)
+	needDriver(t, "dpdk")
+	for _, v := range []virtio{{listens: true}, {}} {
+		t.Run(v.String(), func(t *testing.T) {
+			w := &world{T: t, server: newNS(t, "stop"), dir: t.TempDir(), link: link{virtio: &v}}
+			file, socket := filepath.Join(w.dir, "fastpath.toml"), filepath.Join(w.dir, "control.sock")
+			w.must(os.WriteFile(file, fmt.Appendf(nil, "[[port]]\nname = \"p\"\n%saddresses = [\"%s/24\"]\n[dpdk]\nhugepages = \"off\"\nmemory = \"64MiB\"\n[control]\nsocket = %q\n",
+				w.virtioPort(), serverIP, socket), 0o644))
+			connected := make(chan struct{})
+			if !v.listens { // a device that says nothing
+				l, err := net.Listen("unix", w.virtioSocket())
+				w.must(err)
+				defer l.Close()
+				go func() {
+					defer close(connected)
+					if c, err := l.Accept(); err == nil {
+						t.Cleanup(func() { c.Close() })
+					}
+				}()
+			}
+			bin, err := program()
+			w.must(err)
+			p := startProcess(t, w.server, exec.Command(bin, "run", "-c", file))
+			w.daemon = p
+			w.eventually(20*time.Second, func() error {
+				if v.listens {
+					_, err := os.Stat(w.virtioSocket())
+					return err
+				}
+				select {
+				case <-connected:
+					return nil
+				default:
+					return errors.New("the daemon does not connect")
+				}
+			})
+			began := time.Now()
+			w.must(p.cmd.Process.Signal(syscall.SIGTERM))
+			if err := p.wait(5 * time.Second); err != nil {
+				t.Errorf("the daemon ended with %v", err)
+			}
+			t.Logf("it took %v:\n%s", time.Since(began).Round(time.Millisecond), p.said())
+			want := []string{"stopped before it served", "told to stop before the other end of the socket had answered", w.virtioSocket()}
+			if v.listens {
+				want = append(want, "waiting for the other end of the socket")
+			}
+			for _, s := range want {
+				if !strings.Contains(p.said(), s) {
+					t.Errorf("the daemon does not say %q", s)
+				}
+			}
+			for _, path := range []string{socket, w.virtioSocket()} {
+				if _, err := os.Lstat(path); !errors.Is(err, os.ErrNotExist) && (v.listens || path == socket) {
+					t.Errorf("%s is left: %v", path, err)
+				}
+			}
+		})
+	}
+}
+
 // linkIs waits until the daemon says so of its port.
 func (w *world) linkIs(up bool) {
 	w.Helper()

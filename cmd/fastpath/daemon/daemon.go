@@ -100,9 +100,13 @@ func Start(ctx context.Context, c *conf.Config, o Options) (_ *Daemon, err error
 	d.machine = readMachine()
 	d.epoch = d.started.UnixNano() - int64(stack.Monotonic{}.Now())
 	defer func() {
-		if err != nil {
-			err = errors.Join(err, d.unwind())
+		if err == nil {
+			return
 		}
+		if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+			d.log.Info("stopped before it served", "was", err)
+		}
+		err = errors.Join(err, d.unwind())
 	}()
 	if err := d.check(); err != nil {
 		return nil, err

@@ -20,7 +20,7 @@ import (
 )
 
 // openPorts opens all ports. Until a stack has taken a port, stopping closes it.
-func (d *Daemon) openPorts(context.Context) error {
+func (d *Daemon) openPorts(ctx context.Context) error {
 	if slices.ContainsFunc(d.conf.Ports, func(p conf.Port) bool { return p.Driver == conf.DriverDPDK }) {
 		d.onStop(dpdk.Shutdown)
 	}
@@ -36,7 +36,7 @@ func (d *Daemon) openPorts(context.Context) error {
 	d.onStop(vlans.close)
 	for i := range d.conf.Ports {
 		c := &d.conf.Ports[i]
-		p, err := d.openDevice(c, links, vlans)
+		p, err := d.openDevice(ctx, c, links, vlans)
 		if err != nil {
 			return fmt.Errorf("port[%d] %q: %w", i, c.Name, err)
 		}
@@ -60,13 +60,17 @@ func (d *Daemon) openPorts(context.Context) error {
 	return d.chargeBuffers()
 }
 
-func (d *Daemon) openPort(c *conf.Port, links map[string]pmd.Port) (pmd.Port, error) {
+func (d *Daemon) openPort(ctx context.Context, c *conf.Port, links map[string]pmd.Port) (pmd.Port, error) {
 	mac := net.HardwareAddr(c.MAC)
 	switch c.Driver {
 	case conf.DriverDPDK:
-		return dpdk.Open(dpdk.Config{
+		device := dpdk.Config{
 			Name: c.Name, Vdev: c.Vdev, Device: c.Device, MAC: mac, MTU: c.MTU, Queues: c.Queues, Ring: c.Ring, Buffers: c.Buffers, NoTSO: !c.TSO, EAL: d.eal(),
-		})
+		}
+		if path := device.Awaits(); path != "" {
+			d.log.Info("waiting for the other end of the socket", "port", c.Name, "socket", path)
+		}
+		return dpdk.Open(ctx, device)
 	case conf.DriverAFPacket:
 		return opened(afpacket.Open(afpacket.Config{Interface: c.Interface, Queues: c.Queues, RingFrames: c.Ring, PoolSize: c.Buffers, MAC: mac}))
 	case conf.DriverTap:

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
@@ -22,7 +23,7 @@ func (v vlanPorts) close() error {
 }
 
 // openDevice opens a port of its own, or the device with all its VLANs when the first of them is asked for.
-func (d *Daemon) openDevice(c *conf.Port, links map[string]pmd.Port, vlans vlanPorts) (pmd.Port, error) {
+func (d *Daemon) openDevice(ctx context.Context, c *conf.Port, links map[string]pmd.Port, vlans vlanPorts) (pmd.Port, error) {
 	if p, ok := vlans[c.Name]; ok {
 		delete(vlans, c.Name)
 		return p, nil
@@ -38,7 +39,7 @@ func (d *Daemon) openDevice(c *conf.Port, links map[string]pmd.Port, vlans vlanP
 			ids = append(ids, vlan.Config{Name: o.Name, ID: uint16(o.VLAN)})
 		}
 	}
-	device, err := d.openPort(root, links)
+	device, err := d.openPort(ctx, root, links)
 	if err != nil || len(ids) == 0 {
 		return device, err
 	}
