@@ -3,7 +3,6 @@ package sim
 import (
 	"bytes"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"text/tabwriter"
@@ -36,19 +35,19 @@ func rates(r *Result, from, to time.Duration) (xs []float64) {
 // has 33 segments, each of 50 has 25, each of 100 has 12. The buffer is one BDP; for the two BBRs it is two, since several flows of BBR keep up to 1.5 BDP
 // queued (facts P7) and live in constant loss in less.
 //
-// With one BDP ten flows of version 1 have 0.82 to 0.94 by seed, and that is the algorithm: each keeps 2·BDP, six segments and what
-// acknowledgements run ahead in flight, ten of them 2.6 BDP where 2 fit, so that an eighth is lost, and 19.5 % in four rounds is a
-// policer's. Linux' own, ten flows over the same path, have 0.63 and 0.87 (TestShares of test/versus), ours 0.99 beside them.
+// Ten flows of version 1 have 0.39 to 0.44 with half a BDP, 0.82 to 0.98 with one, by seed, and 0.997 and more with 1.5, 2 and 4, and that is the
+// algorithm: each keeps 2·BDP, six segments and what acknowledgements run ahead in flight, ten of them 2.6 BDP where 2 fit, so that
+// an eighth is lost, and 19.5 % in four rounds is a policer's (with one BDP and without lt_bw 0.98 to 0.99, without extra_acked 0.99). Linux' own, ten flows over the same path, have 0.63 and 0.87 (TestShares of test/versus), ours 0.98 to 0.99 beside them.
 //
-// 50 flows of version 3, of 25 segments each, are at 0.98, but 100 of 12 are at 0.82 to 0.94 by seed, for the sake of one flow, which has 5 times its
-// share after 60 s, while the others, of 0.8 to 1.3, are fair. It is the last in STARTUP: where three rounds without a quarter of growth end that, some
-// flow is later than all others, and what these give up while they drain, at half of their rate (DRAIN's gain, draft 5.3.2), is growth to it; after
-// 3 s it has 15 shares. That the pace of DRAIN is the cause shows where drain_gain is 100: with all else the same 0.97. From there shares
-// converge by a quarter in 30 s: in two BDP nothing is lost, so that no bound is found, and what draws them together is the room for aggregated
-// acknowledgements and two segments in UP, against windows that are all in proportion to a maximum over two cycles of 2 to 3 s. Published
-// measurements have the same, quick convergence of flows that start as one, slow of others (facts P9). Version 1 adds six segments to every window,
-// and has 0.998. With one BDP, 100 of version 3 have 0.77 (ten: 0.92 to 0.97): where a probe is of 20 segments, one that is lost
-// is more than 2 %, and ends it.
+// 50 flows of version 3, of 25 segments each, are at 0.98, but 100 of 12 are at 0.82 to 0.95, by seed and tenths of a percent of the rate, for the sake
+// of a few flows: in half of the runs one, which has 5 times its share after 60 s, beside the others' 0.8 to 1.3. They are the last in STARTUP: where three rounds
+// without a quarter of growth end that, some are later than the rest, and what those give up while they drain, at half of their
+// rate (DRAIN's gain, draft 5.3.2), is growth to them; after 3 s one has 15 shares. That DRAIN's pace is the cause shows where drain_gain is 100: with
+// all else the same 0.97. From there shares converge by a quarter in 30 s: in two BDP nothing is lost, so that no bound is found, and
+// what draws them together is the room for aggregated acknowledgements and two segments in UP, against windows that are all in proportion to
+// a maximum over two cycles of 2 to 3 s. Published measurements have the same, quick convergence of flows that start as one, slow of others
+// (facts P9). Version 1 adds six segments to every window, and has 0.998. With four BDP 0.88; with one BDP, 100 of version 3
+// have 0.77 (ten: 0.92 to 0.97): where a probe is of 20 segments, one that is lost is more than 2 %, and ends it.
 func TestCongFairness(t *testing.T) {
 	for _, cc := range kinds {
 		for _, c := range []struct {
@@ -86,10 +85,6 @@ func TestCongFairness(t *testing.T) {
 				least := 0.95
 				if cc == "bbr3" && c.flows == 100 && c.params == nil {
 					least = 0.75
-					slices.Sort(xs)
-					if others := jain(xs[:c.flows-1]); others < 0.95 {
-						t.Errorf("Jain %.4f of all but one", others)
-					}
 				}
 				if j < least {
 					t.Errorf("Jain %.4f, want %.2f", j, least)
