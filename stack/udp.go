@@ -2,6 +2,7 @@ package stack
 
 import (
 	"github.com/fastpath-tcp/fastpath/pmd"
+	"github.com/fastpath-tcp/fastpath/stack/tcp"
 	"github.com/fastpath-tcp/fastpath/stack/udp"
 	"github.com/fastpath-tcp/fastpath/stack/wire"
 )
@@ -25,6 +26,9 @@ func (w *Worker) udpInput(b *pmd.Buf, p *wire.Packet) wire.Drop {
 
 // everybodyTakes is the longest IPv4 packet that every host takes whole (RFC 1122, 3.3.2).
 const everybodyTakes = 576
+
+// QueueUDP implements udp.Link.
+func (w *Worker) QueueUDP(g *tcp.Guest) { w.engine.QueueGuest(g) }
 
 // SendUDP implements udp.Link. What is longer than the MTU leaves in fragments, unless it is to stay whole.
 func (w *Worker) SendUDP(d *udp.Datagram) udp.Sent {

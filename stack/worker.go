@@ -167,7 +167,7 @@ func (w *Worker) turn() bool {
 		ntx += n
 		w.complete()
 	}
-	busy := nrx > 0 || ntx > 0 || moved || w.fifo.Len() > 0 || w.engine.Busy() || w.udp.Busy()
+	busy := nrx > 0 || ntx > 0 || moved || w.fifo.Len() > 0 || w.engine.Busy()
 	w.turns.end(busy, w.clock, w.stack.realTime)
 	return busy
 }
@@ -199,7 +199,7 @@ func (w *Worker) deadline() plugins.Time {
 // pending reports whether there is work now.
 func (w *Worker) pending() bool {
 	return w.hasDo.Load() || !w.inbox.empty() || !w.txbox.empty() || w.fifo.Len() > 0 && w.queue != nil || w.txWait != nil ||
-		w.engine.Busy() || w.engine.Kicked() || w.udp.Busy() || w.udp.Kicked() || w.stopping.Load()
+		w.engine.Busy() || w.engine.Kicked() || w.udp.Kicked() || w.stopping.Load()
 }
 
 // do runs f on the worker between two turns and waits for it. It returns false if the worker has stopped.

@@ -21,11 +21,40 @@ const (
 	segCost = 66
 )
 
-// readyFlows are the connections that have something to send.
+// readyFlows are the flows that have something to send.
 type readyFlows struct {
-	fresh connQueue // have become ready, and have credit
-	old   connQueue // have used it up, or have waited for their departure
+	fresh flowQueue // have become ready, and have credit
+	old   flowQueue // have used it up, or have waited for their departure
 	n     int
+}
+
+// flow is a connection or a guest.
+type flow struct {
+	c *Conn
+	g *Guest
+}
+
+// credit is what f may send before others have their turn.
+func (f flow) credit() *int32 {
+	if f.g != nil {
+		return &f.g.credit
+	}
+	return &f.c.credit
+}
+
+// inReady is whether f is queued.
+func (f flow) inReady() *bool {
+	if f.g != nil {
+		return &f.g.inReady
+	}
+	return &f.c.inReady
+}
+
+// add queues f, which is not queued.
+func (r *readyFlows) add(q *flowQueue, f flow) {
+	*f.inReady() = true
+	r.n++
+	q.push(f)
 }
 
 // makeReady queues c for output.
@@ -36,69 +65,61 @@ func (e *Engine) makeReady(c *Conn) {
 	if c.credit < credit && e.now.Sub(c.lastSend) > refillDelay {
 		c.credit = credit
 	}
-	c.inReady = true
-	e.ready.n++
-	e.ready.fresh.push(c)
+	e.ready.add(&e.ready.fresh, flow{c: c})
 }
 
 // departs queues c, whose departure time has come, behind those that are ready.
 func (e *Engine) departs(c *Conn) {
 	if !c.inReady {
-		e.again(c)
+		e.ready.add(&e.ready.old, flow{c: c})
 	}
 }
 
-// again queues c behind the others.
-func (e *Engine) again(c *Conn) {
-	c.inReady = true
-	e.ready.n++
-	e.ready.old.push(c)
-}
-
-// goesOn queues c, which has had its turn and has more to send: with credit left it keeps its turn.
-func (e *Engine) goesOn(c *Conn, from *connQueue) {
-	switch {
-	case c.credit > 0:
-		e.stays(c, from)
-	case !c.inReady:
-		c.credit += credit
-		e.again(c)
+// goesOn queues f, which has had its turn and has more to send: with credit left it keeps its turn.
+func (e *Engine) goesOn(f flow, from *flowQueue) {
+	switch cr := f.credit(); {
+	case *cr > 0:
+		e.stays(f, from)
+	case !*f.inReady():
+		*cr += credit
+		e.ready.add(&e.ready.old, f)
 	}
 }
 
-// stays puts c, whose turn it was, back to the front.
-func (e *Engine) stays(c *Conn, q *connQueue) {
-	if !c.inReady {
-		c.inReady = true
+// stays puts f, whose turn it was, back to the front.
+func (e *Engine) stays(f flow, q *flowQueue) {
+	if in := f.inReady(); !*in {
+		*in = true
 		e.ready.n++
-		q.pushFront(c)
+		q.pushFront(f)
 	}
 }
 
-// nextReady takes the connection whose turn it is. There is one.
-func (e *Engine) nextReady() (c *Conn, from *connQueue) {
+// nextReady takes the flow whose turn it is. There is one.
+func (e *Engine) nextReady() (f flow, from *flowQueue) {
 	r := &e.ready
 	for {
 		from = &r.old
 		if r.fresh.n > 0 {
 			from = &r.fresh
 		}
-		c = from.pop()
-		if c.credit > 0 {
+		f = from.pop()
+		cr := f.credit()
+		if *cr > 0 {
 			break
 		}
-		if c.credit += credit; r.n == 1 { // nobody else waits: rounds would pass until its debt is paid
-			c.credit = max(c.credit, credit)
+		if *cr += credit; r.n == 1 { // nobody else waits: rounds would pass until its debt is paid
+			*cr = max(*cr, credit)
 			break
 		}
-		r.old.push(c)
+		r.old.push(f)
 	}
 	r.n--
-	c.inReady = false
-	return c, from
+	*f.inReady() = false
+	return f, from
 }
 
-// Output sends what may leave now: acknowledgements, retransmissions and new data, each connection in turn. A connection that
+// Output sends what may leave now: acknowledgements, retransmissions, new data and what guests have, each flow in turn. A connection that
 // stops for want of room or buffers keeps its turn; one that waits for its window, an acknowledgement, its departure time or the port is
 // not queued.
 func (e *Engine) Output() {
@@ -112,7 +133,14 @@ func (e *Engine) Output() {
 			e.fullStop = true
 			return
 		}
-		c, from := e.nextReady()
+		f, from := e.nextReady()
+		if f.g != nil {
+			if !e.serveGuest(f.g, from) {
+				return
+			}
+			continue
+		}
+		c := f.c
 		if c.state == Closed {
 			continue
 		}
@@ -121,50 +149,50 @@ func (e *Engine) Output() {
 		c.credit -= int32(e.Stats.BytesOut + segCost*e.Stats.SegsOut - before)
 		switch {
 		case r == sendMore:
-			e.goesOn(c, from)
+			e.goesOn(f, from)
 		case r == sendFull:
-			e.stays(c, from)
+			e.stays(f, from)
 			e.fullStop = true
 			return
 		}
 	}
 }
 
-// connQueue is a first-in-first-out list of connections in a ring, so that it allocates only to grow.
-type connQueue struct {
-	ring []*Conn // its length is a power of two
+// flowQueue is a first-in-first-out list of flows in a ring, so that it allocates only to grow.
+type flowQueue struct {
+	ring []flow // its length is a power of two
 	head int
 	n    int
 }
 
-func (q *connQueue) grow() {
+func (q *flowQueue) grow() {
 	if q.n < len(q.ring) {
 		return
 	}
-	r := make([]*Conn, max(64, 2*len(q.ring)))
+	r := make([]flow, max(64, 2*len(q.ring)))
 	for i := range q.n {
 		r[i] = q.ring[(q.head+i)&(len(q.ring)-1)]
 	}
 	q.ring, q.head = r, 0
 }
 
-func (q *connQueue) push(c *Conn) {
+func (q *flowQueue) push(f flow) {
 	q.grow()
-	q.ring[(q.head+q.n)&(len(q.ring)-1)] = c
+	q.ring[(q.head+q.n)&(len(q.ring)-1)] = f
 	q.n++
 }
 
-func (q *connQueue) pushFront(c *Conn) {
+func (q *flowQueue) pushFront(f flow) {
 	q.grow()
 	q.head = (q.head - 1) & (len(q.ring) - 1)
-	q.ring[q.head] = c
+	q.ring[q.head] = f
 	q.n++
 }
 
-func (q *connQueue) pop() *Conn {
-	c := q.ring[q.head]
-	q.ring[q.head] = nil
+func (q *flowQueue) pop() flow {
+	f := q.ring[q.head]
+	q.ring[q.head] = flow{}
 	q.head = (q.head + 1) & (len(q.ring) - 1)
 	q.n--
-	return c
+	return f
 }

@@ -15,12 +15,12 @@ func fairQueue(n int) (*Engine, []*Conn) {
 
 // turn gives the next flow its turn: it sends bytes and, if more, still has something to send.
 func turn(e *Engine, bytes int32, more func(*Conn) bool) *Conn {
-	c, _ := e.nextReady()
-	c.credit -= bytes
-	if more(c) {
-		e.again(c)
+	f, _ := e.nextReady()
+	f.c.credit -= bytes
+	if more(f.c) {
+		e.ready.add(&e.ready.old, f)
 	}
-	return c
+	return f.c
 }
 
 func always(*Conn) bool { return true }
@@ -32,10 +32,10 @@ func TestFairQueueBytes(t *testing.T) {
 	size := []int32{16 * 1514, 16 * 266, 1514}
 	var sent [3]int
 	for range 10_000 {
-		c, from := e.nextReady()
-		c.credit -= size[c.slot]
-		sent[c.slot] += int(size[c.slot])
-		e.goesOn(c, from)
+		f, from := e.nextReady()
+		f.c.credit -= size[f.c.slot]
+		sent[f.c.slot] += int(size[f.c.slot])
+		e.goesOn(f, from)
 	}
 	for i := range flows {
 		if d := sent[i] - sent[0]; d > 2*16*1514 || d < -2*16*1514 {

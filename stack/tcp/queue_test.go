@@ -6,21 +6,21 @@ import (
 	"pgregory.net/rapid"
 )
 
-func TestConnQueue(t *testing.T) {
+func TestFlowQueue(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		var q connQueue
-		var model []*Conn
+		var q flowQueue
+		var model []flow
 		t.Repeat(map[string]func(*rapid.T){
 			"push": func(t *rapid.T) {
 				for range rapid.IntRange(1, 100).Draw(t, "n") {
-					c := new(Conn)
-					q.push(c)
-					model = append(model, c)
+					f := flow{c: new(Conn)}
+					q.push(f)
+					model = append(model, f)
 				}
 			},
 			"pop": func(t *rapid.T) {
 				for range min(rapid.IntRange(1, 100).Draw(t, "n"), len(model)) {
-					if c := q.pop(); c != model[0] {
+					if f := q.pop(); f != model[0] {
 						t.Fatal("not the first one")
 					}
 					model = model[1:]
@@ -31,13 +31,13 @@ func TestConnQueue(t *testing.T) {
 					t.Fatalf("length %d, want %d", q.n, len(model))
 				}
 				held := 0
-				for _, c := range q.ring {
-					if c != nil {
+				for _, f := range q.ring {
+					if f != (flow{}) {
 						held++
 					}
 				}
 				if held != len(model) {
-					t.Fatalf("holds %d connections, want %d", held, len(model))
+					t.Fatalf("holds %d flows, want %d", held, len(model))
 				}
 			},
 		})

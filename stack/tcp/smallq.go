@@ -35,7 +35,7 @@ const (
 
 // sending is what a flow put into the FIFO at once.
 type sending struct {
-	slot, gen uint32
+	slot, gen uint32 // guestSlot: no connection
 	bytes     uint32 // payload
 	size      uint32 // with headers; of what the backlog counts
 	frames    uint32 // the same; 0 with large frames, which count when all of it is sent
@@ -78,11 +78,16 @@ func (e *Engine) completed() uint32 { return e.env.Fifo.Taken() - e.port.kept }
 func (e *Engine) queued(c *Conn, bytes, packets uint32) {
 	c.queued += bytes
 	size := bytes + packets*segCost
-	e.port.backlog.bytes += size
 	if e.env.MaxTSO > 0 {
 		packets = 0
 	}
-	e.port.push(sending{slot: c.slot, gen: c.gen, bytes: bytes, size: size, frames: packets, end: e.env.Fifo.Pushed(), at: stamp(e.now)})
+	e.port.entered(sending{slot: c.slot, gen: c.gen, bytes: bytes, size: size, frames: packets, end: e.env.Fifo.Pushed(), at: stamp(e.now)})
+}
+
+// entered counts what a flow has just put into the FIFO.
+func (q *portQueue) entered(s sending) {
+	q.backlog.bytes += s.size
+	q.push(s)
 }
 
 // complete takes up what the port has completed, and lets flows go on that waited for it.

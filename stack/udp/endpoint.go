@@ -39,8 +39,8 @@ type Endpoint struct {
 	mailNext *Endpoint
 
 	// The home worker's.
+	guest   tcp.Guest
 	slot    uint32
-	queued  bool // in ready
 	leaving bool
 
 	in, out, drops atomic.Uint64

@@ -3,14 +3,8 @@ package udp
 import (
 	"github.com/fastpath-tcp/fastpath/plugins"
 	"github.com/fastpath-tcp/fastpath/stack/mem"
+	"github.com/fastpath-tcp/fastpath/stack/tcp"
 	"github.com/fastpath-tcp/fastpath/stack/wire"
-)
-
-// turnBudget bounds the datagrams of a turn, and share those of one endpoint while others wait: TCP, which comes after, gets its part of
-// the FIFO.
-const (
-	turnBudget = 32
-	share      = 8
 )
 
 // deliver appends a datagram to the endpoint's receive queue. Any worker may do it.
@@ -36,20 +30,18 @@ func (e *Engine) deliver(ep *Endpoint, src, dst wire.Addr, u *wire.UDP) wire.Dro
 	return wire.DropNone
 }
 
-// Run does the rest of a turn: it takes up what applications have left, wakes those whose deadline has passed, and sends.
+// Run takes up what applications have left, and wakes those whose deadline has passed. What is to be sent leaves when the endpoint has its
+// turn in the port's fair queue, beside connections.
 func (e *Engine) Run() {
 	for ep := e.mail.take(); ep != nil; {
 		next := ep.mailNext
 		ep.mailed.Store(false) // from here on it may be put in again
 		e.arm(ep)
-		e.makeReady(ep)
+		e.env.Link.QueueUDP(&ep.guest)
 		ep = next
 	}
 	if e.wheel.Next() <= e.now {
 		e.timers()
-	}
-	if len(e.ready) > 0 {
-		e.output()
 	}
 }
 
@@ -84,75 +76,59 @@ func (e *Engine) timers() {
 	}
 }
 
-func (e *Engine) makeReady(ep *Endpoint) {
-	if !ep.queued {
-		ep.queued = true
-		e.ready = append(e.ready, ep)
+// sender is an endpoint as the port's fair queue sees it.
+type sender Endpoint
+
+var _ tcp.GuestFlow = (*sender)(nil)
+
+// SendSome implements tcp.GuestFlow: it is the endpoint's turn.
+func (s *sender) SendSome(most uint32) (sent uint32, left tcp.GuestLeft) {
+	ep := (*Endpoint)(s)
+	done := uint32(0) // the same with those that are lost
+	for c := ep.tx.front(); c != nil; c = ep.tx.front() {
+		if done >= most {
+			left = tcp.GuestMore
+			break
+		}
+		n, ok := ep.eng.send(ep, c)
+		if !ok {
+			left = tcp.GuestFull
+			break
+		}
+		sent += n
+		done += cost(c)
+		ep.tx.pop(ep.eng.env.Arena)
 	}
+	if done > 0 {
+		ep.eng.env.Wake(&ep.Wr)
+	}
+	if left == tcp.GuestEmpty && ep.leaving {
+		ep.eng.release(ep)
+	}
+	return sent, left
 }
 
-// output sends what endpoints have written; they take turns.
-func (e *Engine) output() {
-	left := turnBudget
-	for n := len(e.ready); n > 0 && left > 0; {
-		ep := e.ready[0]
-		sent, res := e.send(ep, min(share, left))
-		left -= sent
-		if sent > 0 {
-			e.env.Wake(&ep.Wr)
-		}
-		if res == full {
-			return
-		}
-		copy(e.ready, e.ready[1:])
-		if res == more {
-			e.ready[len(e.ready)-1] = ep
-			continue
-		}
-		e.ready[len(e.ready)-1] = nil
-		e.ready = e.ready[:len(e.ready)-1]
-		n--
-		ep.queued = false
-		if ep.leaving {
-			e.release(ep)
-		}
-	}
-}
+// cost is what the datagram in c costs, however many fragments it takes.
+func cost(c *mem.Chunk) uint32 { return uint32(c.Fill) + tcp.PacketCost }
 
-// What is left of an endpoint after send.
-const (
-	empty = iota
-	more
-	full
-)
-
-// send sends up to limit datagrams of one endpoint.
-func (e *Engine) send(ep *Endpoint, limit int) (sent, result int) {
-	for ; ; sent++ {
-		c := ep.tx.front()
-		if c == nil {
-			return sent, empty
-		}
-		if sent == limit {
-			return sent, more
-		}
-		d := &e.out
-		*d = Datagram{SrcPort: ep.localPort, TTL: uint8(ep.ttl.Load()), TOS: uint8(ep.tos.Load()), Whole: ep.whole.Load()}
-		d.Dst, d.DstPort, d.Src, d.Data = content(c)
-		if !d.Whole && !d.Dst.Is4() && e.now < plugins.Time(ep.pathUntil.Load()) {
-			d.MTU = int(ep.pathMTU.Load())
-		}
-		switch e.env.Link.SendUDP(d) {
-		case SentFull:
-			return sent, full
-		case SentLost:
-			e.Stats.SndbufErrors++
-		case SentOK:
-			e.Stats.OutDatagrams++
-			ep.out.Add(1)
-		}
-		ep.tx.pop(e.env.Arena)
+// send sends ep's datagram in c. It returns what it costs, 0 if it is lost; not ok means that there is no room.
+func (e *Engine) send(ep *Endpoint, c *mem.Chunk) (n uint32, ok bool) {
+	d := &e.out
+	*d = Datagram{SrcPort: ep.localPort, TTL: uint8(ep.ttl.Load()), TOS: uint8(ep.tos.Load()), Whole: ep.whole.Load()}
+	d.Dst, d.DstPort, d.Src, d.Data = content(c)
+	if !d.Whole && !d.Dst.Is4() && e.now < plugins.Time(ep.pathUntil.Load()) {
+		d.MTU = int(ep.pathMTU.Load())
 	}
+	switch e.env.Link.SendUDP(d) {
+	case SentFull:
+		return 0, false
+	case SentLost:
+		e.Stats.SndbufErrors++
+		return 0, true
+	}
+	e.Stats.OutDatagrams++
+	ep.out.Add(1)
+	return cost(c), true
 }
 
 // dropUnsent frees what was written and not sent.

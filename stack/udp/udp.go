@@ -32,6 +32,8 @@ const (
 
 // Link sends datagrams; the worker implements it.
 type Link interface {
+	// QueueUDP queues an endpoint, which has datagrams to send, for its turn.
+	QueueUDP(g *tcp.Guest)
 	SendUDP(d *Datagram) Sent
 }
 
@@ -75,7 +77,8 @@ type Stats struct {
 	IcmpErrors   uint64 // told to connected endpoints
 }
 
-// Engine is one worker's UDP. It is passive, as tcp.Engine is: the worker calls Begin, Input, and then Run.
+// Engine is one worker's UDP. It is passive, as tcp.Engine is: the worker calls Begin, Input, and then Run; what is to be sent leaves with
+// connections' segments (tcp.Guest).
 type Engine struct {
 	env   Env
 	now   plugins.Time
@@ -83,11 +86,10 @@ type Engine struct {
 	mail  mailbox
 	ports map[uint16][]*Endpoint
 
-	home  []*Endpoint // by slot: those whose home this is
-	free  []uint32
-	ready []*Endpoint // have datagrams to send
-	due   []uint32
-	out   Datagram // the one that is being sent
+	home []*Endpoint // by slot: those whose home this is
+	free []uint32
+	due  []uint32
+	out  Datagram // the one that is being sent
 
 	Stats Stats
 }
@@ -103,10 +105,7 @@ func New(env Env, now plugins.Time) *Engine {
 func (e *Engine) Begin(now plugins.Time) { e.now = now }
 
 // Idle reports whether Run has nothing to do now.
-func (e *Engine) Idle() bool { return len(e.ready) == 0 && !e.Kicked() && e.wheel.Next() > e.now }
-
-// Busy reports whether datagrams wait to be sent.
-func (e *Engine) Busy() bool { return len(e.ready) > 0 }
+func (e *Engine) Idle() bool { return !e.Kicked() && e.wheel.Next() > e.now }
 
 // Kicked reports whether an application has left a message.
 func (e *Engine) Kicked() bool { return e.mail.head.Load() != nil }
@@ -160,7 +159,7 @@ func (e *Engine) Add(ep *Endpoint) {
 
 // Adopt makes the engine ep's home.
 func (e *Engine) Adopt(ep *Endpoint) {
-	ep.eng = e
+	ep.eng, ep.guest.Flow = e, (*sender)(ep)
 	if n := len(e.free); n > 0 {
 		ep.slot = e.free[n-1]
 		e.free = e.free[:n-1]
@@ -191,7 +190,7 @@ func (e *Engine) Remove(ep *Endpoint) {
 	if ep.eng == e {
 		ep.leaving = true
 		e.wheel.Stop(ep.slot)
-		e.makeReady(ep)
+		e.env.Link.QueueUDP(&ep.guest)
 	}
 }
 
@@ -213,7 +212,7 @@ func (e *Engine) Shutdown() {
 			ep.Wr.Wake()
 		}
 	}
-	e.home, e.ready = nil, nil
+	e.home = nil
 	clear(e.ports)
 }
 
