@@ -62,8 +62,14 @@
 //
 // DPDK reports no completions. It calls back when an mbuf with an external buffer is freed, so the last frame of a burst is made one, with
 // the mbuf's own memory, and in the next Poll the PMD is asked to free what it has sent (rte_eth_tx_done_cleanup), all in the one call
-// into C. Queue.Uncompleted counts. PMDs that cannot be asked, net_virtio among them, would free a frame only when later ones need its
-// place; with those, and with those that copy, a frame is complete when Poll has taken it.
+// into C. Queue.Uncompleted counts.
+//
+// net_virtio cannot be asked, and frees a frame only when later ones need its place. It is offered a frame for which no ring has room, of
+// more segments than there are descriptors: it frees what the device has used, and refuses it. What the device has used is what the other
+// end has taken: QEMU and the kernel's vhost-net have copied it to the tap, a vhost-user switch to where it goes. Not so on packed rings
+// of a virtio card, where a marked frame would be one of several descriptors.
+//
+// With those, with PMDs that cannot be asked, and with those that copy, a frame is complete when Poll has taken it.
 //
 // # Static programs
 //

@@ -6,11 +6,12 @@ import "fmt"
 
 // traits are what DPDK does not tell about a PMD.
 type traits struct {
-	copies   bool // a transmitted frame is copied or discarded in the burst, and its mbuf free again
-	ringless bool // no buffers wait in a receive ring
-	cuts4    bool // its segmentation, in software, knows only IPv4
-	anyMAC   bool // receives whatever its peer sends, so that an address that it does not take can be the port's nonetheless
-	burst    int  // most frames per burst, so that a call stays within some 20 µs
+	copies    bool // a transmitted frame is copied or discarded in the burst, and its mbuf free again
+	ringless  bool // no buffers wait in a receive ring
+	cuts4     bool // its segmentation, in software, knows only IPv4
+	tellsFull bool // before it refuses a frame for want of descriptors it frees what it has sent
+	anyMAC    bool // receives whatever its peer sends, so that an address that it does not take can be the port's nonetheless
+	burst     int  // most frames per burst, so that a call stays within some 20 µs
 }
 
 var pmds = map[string]traits{
@@ -18,7 +19,8 @@ var pmds = map[string]traits{
 	"net_tap":         {copies: true, cuts4: true, burst: 8},
 	"net_pcap":        {copies: true, ringless: true, burst: 8},
 	"net_null":        {copies: true, ringless: true, burst: 64},
-	"net_virtio_user": {anyMAC: true, burst: 64}, // it takes one only with mac= in vdev
+	"net_virtio":      {tellsFull: true, burst: 64},
+	"net_virtio_user": {tellsFull: true, anyMAC: true, burst: 64}, // it takes a MAC only with mac= in vdev
 	"net_vhost":       {copies: true, ringless: true, anyMAC: true, burst: 32},
 }
 

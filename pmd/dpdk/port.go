@@ -339,17 +339,30 @@ func (p *Port) describe(driver string, info *C.struct_rte_eth_dev_info, mtu int)
 		Driver: "dpdk:" + driver, Name: p.cfg.Name, MAC: bytes.Clone(mac.HardwareAddr()), MTU: mtu,
 		Caps: p.caps.caps, MaxTSO: p.caps.maxTSO, RSSKey: key, RSSTable: table,
 	}
-	tells := !p.traits.copies && C.fp_tells(C.uint16_t(p.id)) != 0
+	tells := p.tells(driver, info)
 	for _, q := range p.queues {
 		if p.caps.hwHash {
 			q.c.hw_hash = 1
 		}
-		if tells {
-			q.c.tells = 1
+		if q.c.tells = tells; tells == C.FP_TELLS_FULL && C.fp_misfit(q.c) != 0 {
+			q.c.tells = C.FP_TELLS_NOT
 		}
 		q.start()
 	}
 	return nil
+}
+
+// tells says how the started port's PMD is asked to free what it has sent. Where frames of several buffers must not be, none can be marked.
+func (p *Port) tells(driver string, info *C.struct_rte_eth_dev_info) C.uint8_t {
+	switch {
+	case p.traits.copies || packedChains(driver, info):
+		return C.FP_TELLS_NOT
+	case C.fp_tells(C.uint16_t(p.id)) != 0:
+		return C.FP_TELLS_ASKED
+	case p.traits.tellsFull:
+		return C.FP_TELLS_FULL
+	}
+	return C.FP_TELLS_NOT
 }
 
 // Info describes the port.

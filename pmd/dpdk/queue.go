@@ -235,7 +235,7 @@ func (q *Queue) parts(b *pmd.Buf, used int) (n int, ok bool) {
 	return n, true
 }
 
-// Uncompleted implements pmd.Completer. PMDs that cannot be asked for what they have sent complete a frame when they take it.
+// Uncompleted implements pmd.Completer. With PMDs that cannot be asked for what they have sent, a frame is complete when they take it.
 func (q *Queue) Uncompleted() int { return int(uint32(q.c.staged) - uint32(q.c.sent)) }
 
 // sendable reports whether the frame is one that the port can send: anything else could stall a PMD's ring.

@@ -15,6 +15,7 @@ struct fp_queue *fp_queue_new(void)
 
 void fp_queue_free(struct fp_queue *q)
 {
+	free(q->misfit);
 	free(q);
 }
 
@@ -168,16 +169,39 @@ static void stage(struct fp_queue *q)
 	if (!q->tells || !n)
 		return;
 	q->staged += n;
-	q->unmarked += n;
-	if (q->unmarked > 1) {
-		mark(q, new[n - 1]);
-		q->unmarked = 0;
-	}
+	mark(q, new[n - 1]);
 }
 
 int fp_tells(uint16_t port)
 {
 	return rte_eth_tx_done_cleanup(port, 0, 0) >= 0;
+}
+
+int fp_misfit(struct fp_queue *q)
+{
+	struct rte_mbuf *m = aligned_alloc(RTE_CACHE_LINE_SIZE, sizeof(*m));
+
+	if (!m)
+		return -1;
+	memset(m, 0, sizeof(*m));
+	rte_mbuf_refcnt_set(m, 1);
+	m->nb_segs = 48 << 10; // a virtio ring has 32768 descriptors at most (virtio 1.2, 2.7)
+	q->misfit = m;
+	return 0;
+}
+
+// reclaim has the PMD free what it has sent. net_virtio frees nothing by itself while its ring has room, and does not know
+// rte_eth_tx_done_cleanup: but before it refuses a frame for want of descriptors, it takes back all that the device has used.
+static void reclaim(struct fp_queue *q)
+{
+	switch (q->tells) {
+	case FP_TELLS_ASKED:
+		rte_eth_tx_done_cleanup(q->port, q->qid, 0);
+		break;
+	case FP_TELLS_FULL:
+		rte_eth_tx_burst(q->port, q->qid, &q->misfit, 1);
+		break;
+	}
 }
 
 // may_send reports whether the PMD will not block: net_af_packet waits in poll(2) without a time limit while its ring is full
@@ -194,8 +218,8 @@ static void transmit(struct fp_queue *q)
 {
 	uint16_t n;
 
-	if (q->tells && q->staged != q->sent)
-		rte_eth_tx_done_cleanup(q->port, q->qid, 0);
+	if (q->staged != q->sent)
+		reclaim(q);
 	if (q->ntx)
 		stage(q);
 	if (!q->nstage || !may_send(q))

@@ -15,6 +15,13 @@ enum {
 	FP_CACHE = 32, // size of a queue's own mempool cache
 };
 
+// How a PMD is asked to free what it has sent.
+enum {
+	FP_TELLS_NOT,
+	FP_TELLS_ASKED, // by rte_eth_tx_done_cleanup
+	FP_TELLS_FULL,  // by a frame for which the ring can have no room: the PMD makes what it can, and refuses it
+};
+
 // The flags of pmd.Buf; queue.go checks that they agree.
 enum {
 	FP_RX_CSUM_GOOD = 1 << 0,
@@ -65,7 +72,7 @@ struct fp_queue {
 	uint16_t burst;   // frames that the stage holds, at most FP_BURST
 	uint8_t hw_ip;    // the device completes IPv4 header checksums
 	uint8_t hw_hash;  // the hash of received frames is the one promised
-	uint8_t tells;    // the PMD can be asked to free what it has sent, so that frames complete then
+	uint8_t tells;    // how the PMD is asked to free what it has sent, so that frames complete then: FP_TELLS_…
 	int wait_fd;      // >= 0: offer frames only while this socket is writable
 	struct rte_mempool *mp;
 	struct rte_mempool_cache *cache;
@@ -78,7 +85,7 @@ struct fp_queue {
 	uint32_t rx_errors, tx_errors; // of this call
 	uint32_t staged, sent; // with tells: frames that were ever staged, and of these complete
 
-	uint16_t unmarked; // frames staged since the last mark
+	struct rte_mbuf *misfit; // with FP_TELLS_FULL: the frame
 
 	struct fp_tx tx[FP_BURST];
 	struct fp_part part[FP_PARTS];
@@ -97,8 +104,11 @@ void fp_queue_free(struct fp_queue *q);
 // to rx_max frames, and takes up to fill_max buffers from the mempool. The caller keeps ntx + nstage within burst.
 void fp_poll(struct fp_queue *q);
 
-// fp_tells asks a started port whether it frees on demand what it has sent.
+// fp_tells asks a started port whether it has rte_eth_tx_done_cleanup.
 int fp_tells(uint16_t port);
+
+// fp_misfit makes the queue's frame for FP_TELLS_FULL. It returns 0, or -1 without memory.
+int fp_misfit(struct fp_queue *q);
 
 // fp_drop_stage frees what the PMD has not taken, and empties the cache.
 void fp_drop_stage(struct fp_queue *q);
