@@ -192,14 +192,14 @@ func TestAccECNBurst(t *testing.T) {
 	}
 }
 
-// accSender opens an AccECN connection with n full segments in flight.
+// accSender opens an AccECN connection with a window of n full segments in flight.
 func accSender(t *testing.T, n int) (*tcptest.Peer, *tcptest.Flow) {
 	t.Helper()
 	p, f := accServer(t, true)
 	f.Write(n * 1460)
 	for i := range n {
 		flags := "."
-		if i == n-1 {
+		if i == n/2-1 || i == n-1 {
 			flags = "P."
 		}
 		f.Expect(fmt.Sprintf("[ect0]%sAE %d:%d(1460) ack 1", flags, 1+1460*i, 1461+1460*i))

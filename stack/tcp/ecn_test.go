@@ -115,7 +115,7 @@ func TestECNSender(t *testing.T) {
 			switch {
 			case i == 0:
 				flags = first
-			case i == n-1:
+			case i == n/2-1, i == n-1:
 				flags = "P."
 			}
 			f.Expect(fmt.Sprintf("[ect0]%s %d:%d(1460) ack 1", flags, next, next+mss))

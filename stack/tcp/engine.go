@@ -209,6 +209,7 @@ type Engine struct {
 	ports    []uint32 // counters of source ports; nil before the first
 	budget   challenges
 	mtu6     int  // of the interface for IPv6; 0: as Config says
+	idleCwnd bool // in this turn of a connection, what its congestion window still allows was too little to be sent
 	fullStop bool // this turn's output stopped for want of room or buffers
 
 	Stats Stats

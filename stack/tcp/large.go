@@ -2,9 +2,7 @@ package tcp
 
 import (
 	"encoding/binary"
-	"time"
 
-	"github.com/fastpath-tcp/fastpath/cong"
 	"github.com/fastpath-tcp/fastpath/pmd"
 	"github.com/fastpath-tcp/fastpath/stack/wire"
 )
@@ -33,41 +31,6 @@ func (x *ecnState) sendsCWR() bool {
 		return x.cwr
 	}
 	return (aceStart+x.rCE)<<aceShift&uint32(wire.CWR) != 0
-}
-
-const (
-	// windowShare is the part of the window that is worth a frame (Linux tcp_tso_win_divisor).
-	windowShare = 3
-	// deferFor bounds how long ago the last segment may have left, and how far ahead the next acknowledgement may be.
-	deferFor = time.Millisecond
-)
-
-// defers reports whether what the windows allow now is so little that the next acknowledgement, which is near, should be waited for: a frame
-// of more segments leaves then (Linux tcp_tso_should_defer). large is how many segments a frame may have.
-func (e *Engine) defers(c *Conn, fin bool, large uint32) bool {
-	unsent := c.snd.Tail() - c.off(c.sndNxt)
-	if unsent <= uint64(c.mss) || c.out.log.n == 0 || c.caState() >= cong.CARecovery || e.now.Sub(c.lastSend) > deferFor {
-		return false
-	}
-	rwnd, cwnd := c.sndUna+c.sndWnd-c.sndNxt, c.cwnd-min(c.cwnd, c.inFlight())
-	limit := min(rwnd, cwnd)
-	if limit >= min(c.pieceGoal(), large*c.mss) || limit >= min(c.sndWnd, c.cwnd)/windowShare {
-		return false
-	}
-	srtt := c.stat.srtt
-	if ack := c.out.log.at(0).time.Add(srtt); ack.Sub(e.now) > min(srtt/2, deferFor) {
-		return false
-	}
-	switch {
-	case uint64(limit) > unsent: // the application's turn, unless it is done
-		if fin || c.finQueued || c.flush {
-			return false
-		}
-	case cwnd < rwnd:
-		c.cwndLimited = true
-	}
-	e.Stats.TsoDefers++
-	return true
 }
 
 // emitLarge puts n bytes of payload from stream offset off, several full segments and perhaps a last one that is not, into the FIFO as one

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/fastpath-tcp/fastpath/pmd"
 	"github.com/fastpath-tcp/fastpath/pmd/memlink"
@@ -173,84 +172,4 @@ func TestLargeFrameOfFewBuffers(t *testing.T) {
 		pool.Put(b)
 	}
 	f.Send(". 1:1(0) ack 12001 win 60000")
-}
-
-// The quota of a frame is half of the congestion window, so that two at least are in flight (Linux tcp_cwnd_test).
-func TestLargeFrameQuota(t *testing.T) {
-	p, f := onPort(t, 10, 65000, false, tcp.ECNDefault, "S", "S.", "")
-	f.Write(20_000)
-	for i := range 10 {
-		flags := "."
-		if i%5 == 4 { // the last of each frame
-			flags = "P."
-		}
-		f.Expect(fmt.Sprintf("%s %d:%d(1000) ack 1", flags, 1+1000*i, 1001+1000*i))
-	}
-	if n := p.Stats().TCP.LargeFrames; n != 2 {
-		t.Errorf("%d large frames, want 2", n)
-	}
-	f.Abort()
-	p.Take()
-}
-
-// What the window allows waits for more if that is little and the next acknowledgement is near (TCP_FACTS: TSO defer; Linux
-// tcp_tso_should_defer). It does not wait if a third of the window is free, if the acknowledgement is far, if the last segment left more
-// than 1 ms ago, or if the stream ends here.
-func TestDefer(t *testing.T) {
-	const rtt = 400 * us
-	for _, c := range []struct {
-		name  string
-		acked int           // segments that the first acknowledgement is for
-		after time.Duration // ... after they were sent
-		more  int           // segments that the application has written beyond the window
-		fin   bool
-		sent  int // segments that leave then
-	}{
-		{name: "little, and the next is near", acked: 2, after: rtt, more: 20},
-		{name: "a third of the window", acked: 10, after: rtt, more: 20, sent: 10},
-		{name: "too far", acked: 2, after: 100 * us, more: 20, sent: 2},
-		{name: "long ago", acked: 2, after: 1100 * us, more: 20, sent: 2},
-		{name: "the end of the stream", acked: 4, after: rtt, more: 3, fin: true, sent: 3},
-		{name: "no end", acked: 4, after: rtt, more: 3},
-		{name: "a single segment", acked: 2, after: rtt, more: 1, sent: 1},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			p, f := onPort(t, 30, 65000, false, tcp.ECNDefault, "S", "S.", "")
-			// The handshake took no time: these make the round trip what it is.
-			una := 1
-			for range 30 {
-				f.Write(2000)
-				p.Take()
-				p.Idle(rtt)
-				una += 2000
-				f.Send(fmt.Sprintf(". 1:1(0) ack %d win 30000", una))
-			}
-			p.Take()
-			f.Write(1000 * (30 + c.more))
-			if c.fin {
-				f.CloseWrite()
-			}
-			if n := len(p.Take()); n != 30 {
-				t.Fatalf("%d segments in a window of 30", n)
-			}
-			before := p.Stats().TCP.TsoDefers
-			p.Idle(c.after)
-			f.Send(fmt.Sprintf(". 1:1(0) ack %d win 30000", una+1000*c.acked))
-			got := len(p.Take())
-			if got != c.sent {
-				t.Errorf("%d segments left, want %d", got, c.sent)
-			}
-			if n := p.Stats().TCP.TsoDefers - before; (n > 0) != (c.sent == 0) {
-				t.Errorf("%d times deferred", n)
-			}
-			if c.sent == 0 { // what waited goes with the next
-				f.Send(fmt.Sprintf(". 1:1(0) ack %d win 30000", una+15000))
-				if got := len(p.Take()); got != min(15, c.more) {
-					t.Errorf("%d segments left then, want %d", got, min(15, c.more))
-				}
-			}
-			f.Abort()
-			p.Take()
-		})
-	}
 }

@@ -44,6 +44,13 @@ func wantData(t *testing.T, f *tcptest.Flow, first, last int, push bool) {
 	}
 }
 
+// wantWindow expects the first ten segments: half of the congestion window leaves together.
+func wantWindow(t *testing.T, f *tcptest.Flow) {
+	t.Helper()
+	wantData(t, f, 1, 5, true)
+	wantData(t, f, 6, 10, true)
+}
+
 // RFC 6298, 2 and 5, in the variant of Linux: RTO = RTT + max(2·RTT, 200 ms) after one sample; it doubles each time, up to 120 s.
 func TestRTOSequence(t *testing.T) {
 	p, f := farPeer(t, tcp.Config{}, "")
@@ -87,7 +94,7 @@ func TestRetransTimeout(t *testing.T) {
 func TestNewReno(t *testing.T) {
 	p, f := farPeer(t, tcp.Config{}, "")
 	f.Write(20_000)
-	wantData(t, f, 1, 10, true)
+	wantWindow(t, f)
 	p.Idle(50 * ms)
 	dup := ". 1:1(0) ack 1 win 60000"
 	f.Send(dup) // segments 1 and 4 are lost
@@ -139,7 +146,7 @@ func fresh(sent map[uint32]int) (n []uint32) {
 func TestSACKRecovery(t *testing.T) {
 	p, f := farPeer(t, tcp.Config{}, ",sackOK")
 	f.Write(20_000)
-	wantData(t, f, 1, 10, true)
+	wantWindow(t, f)
 	p.Idle(50 * ms)
 	f.Send(". 1:1(0) ack 2001 <>") // 3 and 6 are lost
 	wantData(t, f, 11, 14, true)
@@ -303,7 +310,7 @@ func TestProbeBesideLoss(t *testing.T) {
 	f.Send(". 1:1(0) ack 1 win 60000")
 	f.Accept(l)
 	f.Write(10_000)
-	wantData(t, f, 1, 10, true)
+	wantWindow(t, f)
 	p.Idle(50 * ms)
 	f.Send(". 1:1(0) ack 1 <sack 2001:9001>")
 	f.Expect(". 1:1001(1000) ack 1")

@@ -40,11 +40,12 @@ func (e *Engine) send(c *Conn) sendResult {
 	r := sendDone
 	if c.state.canSend() && !c.resume[plugins.Rtx] {
 		before := c.sndNxt
+		e.idleCwnd = false
 		if r = e.sendData(c); r != sendMore { // what the port has no room for is a piece of its own, charged when it leaves
 			e.endBurst(c)
 		}
-		if c.sndNxt != before {
-			c.validateCwnd()
+		if c.sndNxt != before || e.idleCwnd {
+			c.validateCwnd(e.idleCwnd)
 			if c.lowat {
 				e.limitUnsent(c)
 			}
@@ -143,11 +144,12 @@ func (e *Engine) sendData(c *Conn) sendResult {
 		if budget == 0 {
 			return sendMore
 		}
-		if large != 0 && c.burst.left == 0 && e.defers(c, fin, large) {
-			e.stopped(c, deferred)
+		first := c.burst.left == 0
+		if !e.paced(c) {
 			return sendDone
 		}
-		if !e.paced(c) {
+		if first && e.defers(c, fin, large) {
+			e.stopped(c, deferred)
 			return sendDone
 		}
 		if e.portFull() {
@@ -190,8 +192,8 @@ func (e *Engine) runLength(c *Conn, n uint32, fin bool, budget, large uint32) ui
 	}
 	if c.line.Rate != plugins.Unlimited {
 		most = min(most, (c.burst.left+n-1)/n)
-	} else if large != 0 {
-		most = min(most, c.cwnd/2/n) // two frames at least fit into the window, so that acknowledgements keep coming (cwnd quota)
+	} else {
+		most = min(most, c.cwnd/2/n) // two runs at least fit into the window, so that acknowledgements keep coming (cwnd quota)
 	}
 	return max(min(most, uint32(room/uint64(n))), 1)
 }
@@ -256,11 +258,12 @@ func (e *Engine) holdSmall(c *Conn, n uint32, queued uint64) bool {
 	return opts&OptNoDelay == 0 && c.sndNxt != c.sndUna && seq.After(c.sndSml, c.sndUna) && seq.BeforeEq(c.sndSml, c.sndNxt)
 }
 
-// validateCwnd notes, after something was sent, whether the congestion window limits the flow, and how much of it was used in this
+// validateCwnd notes, after something was sent or deferred, whether the congestion window limits the flow, and how much of it was used in this
 // round: what is not used does not grow (RFC 7661, 4; as Linux does).
-func (c *Conn) validateCwnd() {
+// What it still allows, but is too short to be worth sending, counts as used.
+func (c *Conn) validateCwnd(short bool) {
 	flight := c.inFlight()
-	limited := uint64(flight)+uint64(c.mss) > uint64(c.cwnd)
+	limited := short || uint64(flight)+uint64(c.mss) > uint64(c.cwnd)
 	if limited || seq.AfterEq(c.sndUna, c.cwndSeq) || !c.cwndLimited && flight > c.maxFlight {
 		c.cwndLimited, c.maxFlight, c.cwndSeq = limited, flight, c.sndNxt
 	}

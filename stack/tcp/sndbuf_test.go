@@ -55,3 +55,13 @@ func TestSendBufferUnsent(t *testing.T) {
 	}
 	c.state = Closed
 }
+
+// What a window allows and a deferral holds back is used: else a flow that fills its window but for that would not grow.
+func TestDeferredCwndIsUsed(t *testing.T) {
+	for _, short := range []bool{false, true} {
+		c := &Conn{mss: 1000, cwnd: 10_000, ssthresh: 5000, out: &outstanding{}}
+		if c.validateCwnd(short); c.cwndLimited != short {
+			t.Errorf("deferred %v: limited %v", short, c.cwndLimited)
+		}
+	}
+}
