@@ -113,11 +113,17 @@ func (k *checker) hugepages() {
 	if !dpdk || len(k.m.Free) > 0 || !k.read("dpdk", "hugepages") {
 		return
 	}
+	const page, least = 2 << 20, 256 << 20 // the latter is what package pmd/dpdk wants to be free if the configuration does not say
+	memory := int64(k.c.DPDK.Memory)
+	if memory == 0 {
+		memory = least
+	}
+	pages := (memory + page - 1) / page
 	switch k.c.DPDK.Hugepages {
 	case "require":
-		k.err("dpdk.hugepages", "no hugepage is free: echo 256 > /proc/sys/vm/nr_hugepages")
+		k.err("dpdk.hugepages", "no hugepage is free: echo %d > /proc/sys/vm/nr_hugepages", pages)
 	case "auto":
-		k.warn("dpdk.hugepages", "no hugepage is free, DPDK runs with --no-huge: echo 256 > /proc/sys/vm/nr_hugepages")
+		k.warn("dpdk.hugepages", "no hugepage is free, DPDK runs with --no-huge: echo %d > /proc/sys/vm/nr_hugepages", pages)
 	}
 }
 

@@ -185,10 +185,10 @@ placement = "process"
 	other := sha256.Sum256([]byte("other"))
 	want := strings.Join([]string{
 		`f:11: modules.rtx.use: rtx list is not built in`,
-		`f:12: modules.rtx.fallback: rtx linear is not built in`,
-		`f:19: module[0].name: ` + root + `/plug/fastpath-cong-free needs sha256 = "` + good + `", or allow_unpinned = true`,
-		`f:26: module[1].sha256: ` + root + `/plug/other has the checksum ` + hex.EncodeToString(other[:]),
-		`f:29: module[2].name: cong gone is not built in, and there is no file for it in plugin_dir`,
+		`f:13: modules.rtx.fallback: rtx linear is not built in`,
+		`f:20: module[0].name: ` + root + `/plug/fastpath-cong-free needs sha256 = "` + good + `", or allow_unpinned = true`,
+		`f:27: module[1].sha256: ` + root + `/plug/other has the checksum ` + hex.EncodeToString(other[:]),
+		`f:30: module[2].name: cong gone is not built in, and there is no file for it in plugin_dir`,
 	}, "\n")
 	if diff := cmp.Diff(want, errs); diff != "" {
 		t.Errorf("errors (-want +got):\n%s", diff)
@@ -216,7 +216,7 @@ hugepages = "require"
 `)
 	for _, want := range []string{
 		`f:5: port[0].interface: there is no interface "veth1"`, `f:11: port[1].device: there is no PCI device`,
-		`f:16: app[0].root: stat `, `f:20: app[1].root: `, `is not a directory`, `f:22: dpdk.hugepages: no hugepage is free`,
+		`f:16: app[0].root: stat `, `f:20: app[1].root: `, `is not a directory`, `f:22: dpdk.hugepages: no hugepage is free: echo 128 >`,
 	} {
 		if !strings.Contains(errs, want) {
 			t.Errorf("no %q in\n%s", want, errs)

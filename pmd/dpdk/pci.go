@@ -131,7 +131,7 @@ func (p *pciDevice) checkLock(bytes int64) error {
 		return err
 	}
 	return fmt.Errorf("vfio-pci locks the memory that DPDK takes, %d MB or more, and RLIMIT_MEMLOCK allows this user %d MB: prlimit --pid $$ --memlock=unlimited as root "+
-		"(systemd: LimitMEMLOCK=infinity), or: setcap cap_ipc_lock+ep %s: %w", bytes>>20, l.Cur>>20, os.Args[0], unix.ENOMEM)
+		"(systemd: LimitMEMLOCK=infinity), or: setcap cap_ipc_lock+ep %s: %w", bytes>>20, l.Cur>>20, program(), unix.ENOMEM)
 }
 
 // needsHugepages reports whether DPDK can use the device with hugepages only: of other memory it does not know the physical addresses.

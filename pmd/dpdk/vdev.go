@@ -59,7 +59,7 @@ func checkPacketSockets() error {
 		return unix.Close(fd)
 	}
 	if errors.Is(err, unix.EPERM) {
-		err = fmt.Errorf("packet sockets are not allowed to this user: run fastpath as root, or: setcap cap_net_raw,cap_net_admin+ep %s: %w", os.Args[0], err)
+		err = fmt.Errorf("packet sockets are not allowed to this user: run fastpath as root, or: setcap cap_net_raw,cap_net_admin+ep %s: %w", program(), err)
 	}
 	return err
 }
@@ -74,9 +74,17 @@ func checkTap(file string) error {
 	}
 	f.Close()
 	if !hasCapability(unix.CAP_NET_ADMIN) {
-		return fmt.Errorf("TAP devices are not allowed to this user: run fastpath as root, or: setcap cap_net_admin+ep %s: %w", os.Args[0], unix.EPERM)
+		return fmt.Errorf("TAP devices are not allowed to this user: run fastpath as root, or: setcap cap_net_admin+ep %s: %w", program(), unix.EPERM)
 	}
 	return nil
+}
+
+// program is the path of this program, as setcap wants it.
+func program() string {
+	if path, err := os.Executable(); err == nil {
+		return path
+	}
+	return os.Args[0]
 }
 
 func hasCapability(c uint) bool {
