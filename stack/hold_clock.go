@@ -14,7 +14,8 @@ import (
 // and a thread that steals the application or the poller itself, with all that is warm in the cache. With no processor idle there is
 // nobody to wake: the application runs on the poller's processor, at its next yield.
 //
-// Pollers that are busy at the same time each have a processor, and hold what is left.
+// Where there are several pollers each is left a processor, also while it sleeps: it would have to wait for one when it wakes, and its
+// peers' threads would meet on one core.
 //
 // Each holding goroutine sleeps in a raw system call: the kernel can use the core for others. Every holdFor it gives the processor back
 // for a pause, in which the scheduler looks at kernel sockets and runs what else waits. An application that computes for long ends the
@@ -22,7 +23,7 @@ import (
 type hold struct {
 	word   atomic.Uint32
 	wanted atomic.Bool
-	others int32 // busy pollers beside this one, when it began
+	others int32 // pollers beside this one, when it began
 	mu     sync.Mutex
 	engage *sync.Cond
 	n      int          // holding goroutines
@@ -44,15 +45,15 @@ const (
 	maxHeld = 3
 )
 
-// awake counts the pollers of the process that are not asleep.
-var awake atomic.Int32
+// pollers counts those of the process that run or sleep.
+var pollers atomic.Int32
 
 // round is called once per round of the poller, at its time.
 func (h *hold) round(now plugins.Time) {
 	gap := now.Sub(h.last)
 	h.last = now
 	switch {
-	case gap > longRound || h.wanted.Load() && awake.Load()-1 > h.others:
+	case gap > longRound || h.wanted.Load() && pollers.Load()-1 > h.others:
 		h.since = now
 		h.release()
 	case !h.wanted.Load() && now.Sub(h.since) > holdAfter:
@@ -70,7 +71,7 @@ func (h *hold) release() {
 
 // start holds all processors but the pollers', unless these are too many.
 func (h *hold) start() {
-	h.others = max(awake.Load()-1, 0)
+	h.others = max(pollers.Load()-1, 0)
 	n := runtime.GOMAXPROCS(0) - 1 - int(h.others)
 	if n < 1 || n > maxHeld {
 		h.since = h.last // look again later: it can be changed

@@ -40,24 +40,24 @@ func TestHold(t *testing.T) {
 	}
 }
 
-// Pollers that are busy at the same time hold no processor that one of them needs.
+// No poller holds a processor that another one needs.
 func TestHoldLeavesOtherPollers(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2))
-	before := awake.Load()
-	defer awake.Store(before)
-	awake.Store(1)
+	before := pollers.Load()
+	defer pollers.Store(before)
+	pollers.Store(1)
 	var h hold
 	defer h.end()
 	now := rounds(&h, 1e9, 50*time.Microsecond, 2*holdAfter)
 	if !h.wanted.Load() {
 		t.Fatal("one poller alone does not hold")
 	}
-	awake.Store(2)
+	pollers.Store(2)
 	now = rounds(&h, now, 50*time.Microsecond, 2*holdAfter)
 	if h.wanted.Load() {
 		t.Fatal("holds the other poller's processor")
 	}
-	awake.Store(1)
+	pollers.Store(1)
 	rounds(&h, now, 50*time.Microsecond, 2*holdAfter)
 	if !h.wanted.Load() {
 		t.Fatal("does not hold again")

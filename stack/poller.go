@@ -85,8 +85,8 @@ func (p *Poller) wake() {
 }
 
 func (p *Poller) run() {
-	awake.Add(1)
-	defer awake.Add(-1)
+	pollers.Add(1)
+	defer pollers.Add(-1)
 	idleSince := p.clock.Now()
 	for {
 		ws := *p.workers.Load()
@@ -154,9 +154,7 @@ func (p *Poller) sleep(ws []*Worker, now plugins.Time) bool {
 			punctual()
 		}
 		ts := unix.NsecToTimespec(int64(until - now))
-		awake.Add(-1)
 		unix.Ppoll(p.fds, &ts, nil) //nolint:errcheck // interrupted or timed out: poll
-		awake.Add(1)
 		var drain [8]byte
 		unix.Read(p.wakeFD, drain[:]) //nolint:errcheck // empty if something else woke us
 		woke := p.clock.Now()
