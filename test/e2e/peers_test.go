@@ -134,37 +134,51 @@ func (w *world) halfClose(size int64) {
 	w.same("echo", got, 11, size)
 }
 
-// iperf runs iperf3 through the proxy: its server is behind the daemon, on the kernel's loopback.
+// iperf runs iperf3 through the proxy: its server is behind the daemon, on the kernel's loopback. On a link that loses, a second can be over
+// before the first segment of the data has arrived (a lost SYN alone takes that long): then it is run again, twice at the most.
 func (w *world) iperf(int64) {
 	w.Helper()
 	for _, reverse := range []string{"", "-R"} {
-		server := startProcess(w.T, w.server, exec.Command("iperf3", "-s", "-1", "-B", "127.0.0.1", "--forceflush"))
-		w.eventually(limit, func() error {
-			if !strings.Contains(server.said(), "listening") {
-				return errors.New("iperf3 does not listen")
+		for left := 2; ; left-- {
+			received, failed := w.iperfOnce(reverse)
+			if failed == "" && received >= 1<<10 {
+				break
 			}
-			return nil
-		})
-		args := []string{"-c", w.serverIP(), "-J", "--connect-timeout", "20000", "-t", "1"}
-		if reverse != "" {
-			args = append(args, reverse)
-		}
-		var r struct {
-			Error string
-			End   struct {
-				Sent     struct{ Bytes int64 } `json:"sum_sent"`
-				Received struct{ Bytes int64 } `json:"sum_received"`
+			if w.path == nil || failed != "" || left == 0 {
+				w.Errorf("iperf3 %s: %d bytes received, error %q", reverse, received, failed)
+				break
 			}
-		}
-		w.must(json.Unmarshal(w.command(nil, "iperf3", args...), &r))
-		w.Logf("iperf3 %s: %d bytes sent, %d received", reverse, r.End.Sent.Bytes, r.End.Received.Bytes)
-		if r.Error != "" || r.End.Received.Bytes < 1<<10 { // on the awful path a second can hold little but timeouts
-			w.Errorf("iperf3 %s: %d bytes received, error %q", reverse, r.End.Received.Bytes, r.Error)
-		}
-		if err := server.wait(limit); err != nil {
-			w.Errorf("iperf3 -s: %v\n%s", err, server.said())
 		}
 	}
+}
+
+// iperfOnce is a run of a second.
+func (w *world) iperfOnce(reverse string) (received int64, failed string) {
+	w.Helper()
+	server := startProcess(w.T, w.server, exec.Command("iperf3", "-s", "-1", "-B", "127.0.0.1", "--forceflush"))
+	w.eventually(limit, func() error {
+		if !strings.Contains(server.said(), "listening") {
+			return errors.New("iperf3 does not listen")
+		}
+		return nil
+	})
+	args := []string{"-c", w.serverIP(), "-J", "--connect-timeout", "20000", "-t", "1"}
+	if reverse != "" {
+		args = append(args, reverse)
+	}
+	var r struct {
+		Error string
+		End   struct {
+			Sent     struct{ Bytes int64 } `json:"sum_sent"`
+			Received struct{ Bytes int64 } `json:"sum_received"`
+		}
+	}
+	w.must(json.Unmarshal(w.command(nil, "iperf3", args...), &r))
+	w.Logf("iperf3 %s: %d bytes sent, %d received", reverse, r.End.Sent.Bytes, r.End.Received.Bytes)
+	if err := server.wait(limit); err != nil {
+		w.Errorf("iperf3 -s: %v\n%s", err, server.said())
+	}
+	return r.End.Received.Bytes, r.Error
 }
 
 // exchange sends content both ways at once over a connection, ends the own direction, and checks what came.
