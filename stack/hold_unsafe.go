@@ -26,3 +26,10 @@ func rawWake(word *atomic.Uint32) {
 	word.Add(1)
 	unix.RawSyscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(word)), futexWakePrivate, 1<<30, 0, 0, 0)
 }
+
+// thisCore is the core that the calling thread runs on.
+func thisCore() int32 {
+	var core uint32
+	unix.RawSyscall(unix.SYS_GETCPU, uintptr(unsafe.Pointer(&core)), 0, 0)
+	return int32(core)
+}

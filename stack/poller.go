@@ -25,6 +25,7 @@ type Poller struct {
 	parked  atomic.Bool
 	wakeFD  int // eventfd
 	hold    hold
+	seat    seat
 	clock   Monotonic
 	fds     []unix.PollFd // of the last sleep
 }
@@ -87,6 +88,8 @@ func (p *Poller) wake() {
 func (p *Poller) run() {
 	pollers.Add(1)
 	defer pollers.Add(-1)
+	p.seat.take()
+	defer p.seat.giveUp()
 	idleSince := p.clock.Now()
 	for {
 		ws := *p.workers.Load()
@@ -114,6 +117,9 @@ func (p *Poller) run() {
 		}
 		now := ws[0].last()
 		p.hold.round(now)
+		if now.Sub(p.seat.looked) > lookEvery {
+			p.seat.look(now)
+		}
 		if busy {
 			idleSince = now
 		} else if now.Sub(idleSince) > spinFor && p.sleep(ws, now) {
@@ -153,11 +159,13 @@ func (p *Poller) sleep(ws []*Worker, now plugins.Time) bool {
 		if until < now.Add(maxSleep) {
 			punctual()
 		}
+		p.seat.sleep()
 		ts := unix.NsecToTimespec(int64(until - now))
 		unix.Ppoll(p.fds, &ts, nil) //nolint:errcheck // interrupted or timed out: poll
 		var drain [8]byte
 		unix.Read(p.wakeFD, drain[:]) //nolint:errcheck // empty if something else woke us
 		woke := p.clock.Now()
+		p.seat.look(woke)
 		for _, w := range ws {
 			w.turns.woke(woke)
 		}
