@@ -51,6 +51,10 @@ func NewPool(name string, n, size int) (*Pool, error) {
 	return p, nil
 }
 
+// Populate has the kernel back the pool's memory now: else each first use of a huge page is a fault, in which the kernel clears 2 MB while
+// the worker waits. Where the kernel can't, nothing is different.
+func (p *Pool) Populate() { _ = unix.Madvise(p.mem, unix.MADV_POPULATE_WRITE) }
+
 // NewExternalPool makes a pool over memory that the driver owns: block(i) is buffer i's memory and its handle. The pool starts
 // empty: all buffers are with the driver, which hands them over by Fill or by receiving.
 func NewExternalPool(name string, n int, block func(i int) ([]byte, uintptr)) *Pool {

@@ -74,6 +74,8 @@ func newQueue(c *Config, l *link.Link, index int) (*Queue, error) {
 	if q.pool, err = pmd.NewPool(fmt.Sprintf("%s/%d", l.Name, index), c.PoolSize, size); err != nil {
 		return nil, errors.Join(err, q.close())
 	}
+	q.pool.Populate()
+
 	return q, nil
 }
 

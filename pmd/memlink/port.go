@@ -74,6 +74,9 @@ func (p *Port) addQueues(impaired bool) error {
 		if q.pool, err = pmd.NewPool(fmt.Sprintf("memlink:%s.%d", p.end.Name, i), c.Bufs, c.BufSize); err != nil {
 			return err
 		}
+		if !c.Virtual {
+			q.pool.Populate()
+		}
 		if c.TSO == 0 {
 			continue
 		}

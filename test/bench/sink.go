@@ -58,6 +58,7 @@ func newMemSink(clock turnClock, sent func(at plugins.Time, payload int)) (*sink
 	if err != nil {
 		return nil, err
 	}
+	a.Queue(0).Pool().Populate()
 	return newSink(a, b, clock, sent), nil
 }
 
