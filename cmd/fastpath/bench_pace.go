@@ -22,7 +22,8 @@ func newBenchPace() *cobra.Command {
 		Short: "What pacing and the send path do, beside the figures of the founding documents",
 		Long: `Measure pacing and the send path. "precision" is the mean rate in virtual time while pieces leave late, with the jitter credit and
 without it. "realtime" is the same in real time, on a sink in memory and, where DPDK is built in, on net_null and net_ring, beside a loop
-that does nothing but pace: what both fall short of their rate is the machine's share. "timer" is request/response with the pacing timer
+that does nothing but pace: what both fall short of their rate is the machine's share. A second such loop copies and sums what it lets go
+("copying"): what a sender must do at the least lengthens the machine's gaps. "timer" is request/response with the pacing timer
 armed only when something waits for it, by the same with one armed after each send. "autocork" is 500-byte writes with automatic corking and without, with Nagle's
 algorithm and without, on a virtual machine with one processor and a port that tells late what it has sent: with Nagle's algorithm alone
 segments are full, too, and both come near to what 125 ns per write and 500 ns per segment allow. "smallqueues" is a 100 Mbit/s

@@ -141,7 +141,8 @@ func (b *paceBench) precision() error {
 // mostAhead is how many pieces may be sent ahead of the line.
 const mostAhead = 1.5
 
-// realTime: the mean rate in real time, on ports that lead nowhere, beside a loop that does nothing but pace.
+// realTime: the mean rate in real time, on ports that lead nowhere, beside a loop that does nothing but pace, and one that
+// copies as well.
 func (b *paceBench) realTime() error {
 	ports := []struct {
 		name string
@@ -186,24 +187,27 @@ func (b *paceBench) realRow(name string, gbit float64, open func(turnClock, func
 	f := map[string][]float64{}
 	add := func(key string, v float64) { f[key] = append(f[key], v) }
 	short := func(m *lineMeter) float64 { return 1 - m.bps()/(gbit*1e9) }
+	work := copying()
 	for run := range b.Runs {
-		var bare *lineMeter
+		var bare, copied, m *lineMeter
 		var gaps loopGaps
-		if run%2 == 0 {
-			bare, gaps = bareLoop(rate, d)
+		loops := []func() error{
+			func() error { bare, gaps = bareLoop(rate, d, func() {}); return nil },
+			func() error { copied, _ = bareLoop(rate, d, work); return nil },
+			func() (err error) { m, err = realTime(open, rate, d); return err },
 		}
-		m, err := realTime(open, rate, d)
-		if err != nil {
-			return err
-		}
-		if run%2 == 1 {
-			bare, gaps = bareLoop(rate, d)
+		for i := range loops { // each is first, second and last in turn
+			if err := loops[(run+i)%len(loops)](); err != nil {
+				return err
+			}
 		}
 		add("ratio", max(short(m), leastShort)/max(short(bare), leastShort))
 		add("mean_bps", m.bps())
 		add("bare_mean_bps", bare.bps())
 		add("short_ppm", 1e6*short(m))
 		add("bare_short_ppm", 1e6*short(bare))
+		add("copying_short_ppm", 1e6*short(copied))
+		add("short_per_copying_ratio", max(short(m), leastShort)/max(short(copied), leastShort))
 		add("late_p50_ns", m.late(0.5))
 		add("late_p90_ns", m.late(0.9))
 		add("late_p99_ns", m.late(0.99))

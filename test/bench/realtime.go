@@ -8,6 +8,7 @@ import (
 	"github.com/fastpath-tcp/fastpath/plugins"
 	"github.com/fastpath-tcp/fastpath/plugins/pace"
 	"github.com/fastpath-tcp/fastpath/stack"
+	"github.com/fastpath-tcp/fastpath/stack/wire"
 )
 
 // realSkip is how many pieces pass before a measurement in real time begins.
@@ -27,8 +28,8 @@ func overPace(rate uint64, d time.Duration) int {
 }
 
 // bareLoop is pacing without a stack: a thread that reads the clock without pause and lets pieces go, which are nothing. What it falls short
-// of its rate is the machine's share. gaps are the times during which it did not run.
-func bareLoop(rate uint64, d time.Duration) (m *lineMeter, gaps loopGaps) {
+// of its rate is the machine's share. gaps are the times during which it did not run. work is done after each piece; its time is no gap.
+func bareLoop(rate uint64, d time.Duration, work func()) (m *lineMeter, gaps loopGaps) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	m = newLineMeter(rate, 50, pieceBytes, realSkip, overPace(rate, d))
@@ -41,9 +42,31 @@ func bareLoop(rate uint64, d time.Duration) (m *lineMeter, gaps loopGaps) {
 		if clk.Depart(&m.line, now) <= now {
 			clk.Sent(&m.line, now, pieceBytes)
 			m.sent(now, pieceBytes)
+			work()
+			now = clock.Now()
 		}
 	}
 	return m, gaps
+}
+
+// copying is the least work of a sender: each segment's payload is copied into a frame and summed, from a stream that is not in the cache.
+// A bare loop with it tells what the machine's memory adds to its gaps.
+func copying() (work func()) {
+	stream, frames := make([]byte, 64<<20), make([]byte, 8<<20)
+	const frame = 2048
+	from, to := 0, 0
+	return func() {
+		for range pieceBytes / benchMSS {
+			if from+benchMSS > len(stream) {
+				from = 0
+			}
+			if to == len(frames) {
+				to = 0
+			}
+			wire.SumCopy(frames[to:to+frame], stream[from:from+benchMSS], 0)
+			from, to = from+benchMSS, to+frame
+		}
+	}
 }
 
 // loopGaps are the pauses of a loop that never waits.
