@@ -147,25 +147,37 @@ func (e *Engine) letGo(c *Conn, why Errno) {
 	e.env.Wake(&c.Wr)
 }
 
+// lastSeg is what the last segments of a connection are made of, when it is gone itself.
+type lastSeg struct {
+	tuple              Tuple
+	sndNxt, rcvNxt     uint32
+	tsOffset, tsRecent uint32
+	tsOK               bool
+}
+
+func (c *Conn) lastSeg() lastSeg {
+	return lastSeg{c.Tuple, c.sndNxt, c.rcvNxt, c.tsOffset, c.tsRecent, c.tsOK}
+}
+
+// send sends such a segment, with timestamps where they were negotiated (RFC 7323, 3.2).
+func (l *lastSeg) send(e *Engine, flags, window uint16) {
+	var buf [12]byte
+	opts := buf[:0]
+	if l.tsOK {
+		opts = wire.PutTS(opts, tsTick(e.now)+l.tsOffset, l.tsRecent)
+	}
+	e.control(&l.tuple, l.sndNxt, l.rcvNxt, flags, window, opts)
+}
+
 // timeWait is what remains of a connection in TIME-WAIT.
 type timeWait struct {
-	tuple          Tuple
-	sndNxt, rcvNxt uint32
-	rcvWnd         uint32
-	tsRecent       uint32
-	tsOffset       uint32
-	nextAck        plugins.Time
-	window         uint16
-	tsOK           bool
+	lastSeg
+	nextAck plugins.Time
+	window  uint16
 }
 
 // lastWord is what a TIME-WAIT record keeps of c.
-func (c *Conn) lastWord() timeWait {
-	return timeWait{
-		tuple: c.Tuple, sndNxt: c.sndNxt, rcvNxt: c.rcvNxt, rcvWnd: c.rcvAdv - c.rcvNxt, window: c.window(),
-		tsRecent: c.tsRecent, tsOffset: c.tsOffset, tsOK: c.tsOK,
-	}
-}
+func (c *Conn) lastWord() timeWait { return timeWait{lastSeg: c.lastSeg(), window: c.window()} }
 
 // timeWait replaces the connection by a TIME-WAIT record, and acknowledges the peer's FIN if that was not done yet.
 func (e *Engine) timeWait(c *Conn) {
@@ -196,14 +208,7 @@ func (e *Engine) timeWait(c *Conn) {
 	}
 }
 
-func (e *Engine) timeWaitAck(tw *timeWait) {
-	var buf [40]byte
-	opts := buf[:0]
-	if tw.tsOK {
-		opts = wire.PutTS(opts, tsTick(e.now)+tw.tsOffset, tw.tsRecent)
-	}
-	e.control(&tw.tuple, tw.sndNxt, tw.rcvNxt, wire.ACK, tw.window, opts)
-}
+func (e *Engine) timeWaitAck(tw *timeWait) { tw.send(e, wire.ACK, tw.window) }
 
 // timeWaitSegment is the TIME-WAIT state (RFC 9293, 3.10.7.4; RFC 6191).
 func (e *Engine) timeWaitSegment(tw *timeWait, k *Tuple, t *wire.TCP) {
@@ -263,40 +268,26 @@ func (e *Engine) dropTimeWait(slot uint32) {
 
 // reset tells the peer that the connection is gone.
 func (e *Engine) reset(c *Conn) {
-	e.sendReset(&reset{c.Tuple, c.sndNxt, c.rcvNxt, c.tsOffset, c.tsRecent, c.tsOK})
+	l := c.lastSeg()
+	e.sendReset(&l)
 }
 
 // resetHalf does so for a half-open connection.
 func (e *Engine) resetHalf(h *halfOpen) {
-	e.sendReset(&reset{h.tuple, h.iss + 1, h.peer.irs + 1, e.tsOffset(&h.tuple), h.peer.tsVal, h.peer.tsOK})
+	e.sendReset(&lastSeg{h.tuple, h.iss + 1, h.peer.irs + 1, e.tsOffset(&h.tuple), h.peer.tsVal, h.peer.tsOK})
 }
 
-// reset is a reset that ends a connection of ours. It has timestamps where they were negotiated (RFC 7323, 3.2).
-type reset struct {
-	tuple              Tuple
-	sndNxt, rcvNxt     uint32
-	tsOffset, tsRecent uint32
-	tsOK               bool
-}
-
-// sendReset sends it at once, or when there is room, since nothing would send it again: thousands of connections may be reset in one turn.
-func (e *Engine) sendReset(r *reset) {
+// sendReset sends a reset at once, or when there is room, since nothing would send it again: thousands of connections may be reset in one turn.
+func (e *Engine) sendReset(l *lastSeg) {
 	e.Stats.OutRsts++
 	if !e.room() && len(e.resets) < maxResets {
-		e.resets = append(e.resets, *r)
+		e.resets = append(e.resets, *l)
 		return
 	}
-	e.putReset(r)
+	e.putReset(l)
 }
 
-func (e *Engine) putReset(r *reset) {
-	var buf [12]byte
-	opts := buf[:0]
-	if r.tsOK {
-		opts = wire.PutTS(opts, tsTick(e.now)+r.tsOffset, r.tsRecent)
-	}
-	e.control(&r.tuple, r.sndNxt, r.rcvNxt, wire.RST|wire.ACK, 0, opts)
-}
+func (e *Engine) putReset(l *lastSeg) { l.send(e, wire.RST|wire.ACK, 0) }
 
 const maxResets = 1 << 16
 

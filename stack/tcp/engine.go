@@ -201,7 +201,7 @@ type Engine struct {
 	ipECN    uint8     // IP-ECN field of the segment that is being processed
 	ecnHoles ecnHoles
 	cookies  cookieCache // of servers
-	resets   []reset
+	resets   []lastSeg
 	paths    paths
 	tooBigs  bucket   // messages about the path's MTU
 	refusals bucket   // resets for segments of no connection

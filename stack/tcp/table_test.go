@@ -35,7 +35,7 @@ func TestTableModel(t *testing.T) {
 					t.Fatal("no slot")
 				}
 				if rapid.Bool().Draw(t, "time-wait") {
-					e.slots[s].tw = &timeWait{tuple: k}
+					e.slots[s].tw = &timeWait{lastSeg: lastSeg{tuple: k}}
 				} else {
 					e.slots[s].conn = &Conn{Tuple: k}
 				}
