@@ -118,21 +118,14 @@ The exit code is 1 if something that is required is missed.`,
 			return err
 		}
 		o := bench.FloorOptions{Time: f.time, Runs: f.runs, Conns: f.count, GVisor: f.gvisor}
-		if p := newProgress(cmd.ErrOrStderr()); p != nil {
-			o.Log = p.line
-			defer p.done()
-		}
+		p := newProgress(cmd.ErrOrStderr())
+		defer p.done()
+		o.Log = p.line
 		r, err := bench.Floor(cmd.Context(), o)
 		if err != nil {
 			return err
 		}
-		if err := f.print(cmd.OutOrStdout(), r); err != nil {
-			return err
-		}
-		if !r.Met {
-			return errSilent
-		}
-		return nil
+		return f.judge(cmd.OutOrStdout(), r, r.Met)
 	}
 	return cmd
 }
@@ -212,6 +205,15 @@ func (f *benchFlags) print(w io.Writer, r interface{ WriteText(io.Writer) error 
 		return writeJSON(w, r)
 	}
 	return r.WriteText(w)
+}
+
+// judge prints a result, and fails if something that is required is missed.
+func (f *benchFlags) judge(w io.Writer, r interface{ WriteText(io.Writer) error }, met bool) error {
+	err := f.print(w, r)
+	if err == nil && !met {
+		err = errSilent
+	}
+	return err
 }
 
 // size is a flag: a number of bytes, with or without a unit.

@@ -25,22 +25,13 @@ The exit code is 1 if something that is required is missed.`,
 		if f.runs < 1 {
 			return fmt.Errorf("--runs: %d is less than 1", f.runs)
 		}
-		var log func(string, ...any)
-		if p := newProgress(cmd.ErrOrStderr()); p != nil {
-			log = p.line
-			defer p.done()
-		}
-		r, err := bench.Cong(cmd.Context(), f.runs, log)
+		p := newProgress(cmd.ErrOrStderr())
+		defer p.done()
+		r, err := bench.Cong(cmd.Context(), f.runs, p.line)
 		if err != nil {
 			return err
 		}
-		if err := f.print(cmd.OutOrStdout(), r); err != nil {
-			return err
-		}
-		if !r.Met {
-			return errSilent
-		}
-		return nil
+		return f.judge(cmd.OutOrStdout(), r, r.Met)
 	}
 	return cmd
 }

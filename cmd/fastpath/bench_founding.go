@@ -32,22 +32,13 @@ The exit code is 1 if something that is required is missed: a mean goodput of 4 
 		if err := f.check(bench.NameFounding); err != nil {
 			return err
 		}
-		var log func(string, ...any)
-		if p := newProgress(cmd.ErrOrStderr()); p != nil {
-			log = p.line
-			defer p.done()
-		}
-		r, err := bench.Founding(cmd.Context(), f.options(bench.NameFounding), f.runs, log)
+		p := newProgress(cmd.ErrOrStderr())
+		defer p.done()
+		r, err := bench.Founding(cmd.Context(), f.options(bench.NameFounding), f.runs, p.line)
 		if err != nil {
 			return err
 		}
-		if err := f.print(cmd.OutOrStdout(), r); err != nil {
-			return err
-		}
-		if !r.Met {
-			return errSilent
-		}
-		return nil
+		return f.judge(cmd.OutOrStdout(), r, r.Met)
 	}
 	return cmd
 }

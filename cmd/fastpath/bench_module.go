@@ -75,10 +75,9 @@ processor for themselves, and everything else, in both runs of a pair, has the o
 				return fmt.Errorf("--wait: %q is neither park nor spin", s)
 			}
 		}
-		if p := newProgress(cmd.ErrOrStderr()); p != nil {
-			o.Log = p.line
-			defer p.done()
-		}
+		p := newProgress(cmd.ErrOrStderr())
+		defer p.done()
+		o.Log = p.line
 		b, err := bench.Module(cmd.Context(), o)
 		if err != nil {
 			return err

@@ -62,10 +62,9 @@ The exit code is 1 if a limit in virtual time is missed. Figures in real time de
 				return fmt.Errorf("--only: there is no %q (there are %s)", p, strings.Join(bench.PaceProofs(), ", "))
 			}
 		}
-		if p := newProgress(cmd.ErrOrStderr()); p != nil {
-			o.Log = p.line
-			defer p.done()
-		}
+		p := newProgress(cmd.ErrOrStderr())
+		defer p.done()
+		o.Log = p.line
 		opened := false
 		o.Ports = dpdkSinks(cmd.Context(), &opened)
 		defer func() {
@@ -77,13 +76,7 @@ The exit code is 1 if a limit in virtual time is missed. Figures in real time de
 		if err != nil {
 			return err
 		}
-		if err := f.print(cmd.OutOrStdout(), r); err != nil {
-			return err
-		}
-		if !r.Met {
-			return errSilent
-		}
-		return nil
+		return f.judge(cmd.OutOrStdout(), r, r.Met)
 	}
 	return cmd
 }

@@ -38,21 +38,14 @@ The exit code is 1 if something that is required is missed.`,
 		case o.Budget <= 0:
 			return fmt.Errorf("--budget: %v is not more than 0", o.Budget)
 		}
-		if p := newProgress(cmd.ErrOrStderr()); p != nil {
-			o.Progress = p.steps
-			defer p.done()
-		}
+		p := newProgress(cmd.ErrOrStderr())
+		defer p.done()
+		o.Progress = p.steps
 		r, err := bench.Rtx(cmd.Context(), o)
 		if err != nil {
 			return err
 		}
-		if err := f.print(cmd.OutOrStdout(), r); err != nil {
-			return err
-		}
-		if !r.Met {
-			return errSilent
-		}
-		return nil
+		return f.judge(cmd.OutOrStdout(), r, r.Met)
 	}
 	return cmd
 }

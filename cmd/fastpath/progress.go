@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// progress shows what a long command is at, on one line of a terminal.
+// progress shows what a long command is at, on one line of a terminal. A nil one shows nothing.
 type progress struct {
 	w       *os.File
 	started time.Time
@@ -31,6 +31,9 @@ func newProgress(w io.Writer) *progress {
 
 // line replaces what is shown.
 func (p *progress) line(format string, args ...any) {
+	if p == nil {
+		return
+	}
 	fmt.Fprintf(p.w, "\r\x1b[K%s", fmt.Sprintf(format, args...))
 	p.shown = true
 }
@@ -43,6 +46,9 @@ func (p *progress) steps(done, total int, what string) {
 
 // bar shows how far something is, once it has taken a second, and ten times a second at most.
 func (p *progress) bar(done, total time.Duration) {
+	if p == nil {
+		return
+	}
 	now := time.Now()
 	if now.Sub(p.started) < time.Second || now.Sub(p.last) < 100*time.Millisecond || total <= 0 {
 		return
@@ -55,7 +61,7 @@ func (p *progress) bar(done, total time.Duration) {
 
 // done clears the line.
 func (p *progress) done() {
-	if p.shown {
+	if p != nil && p.shown {
 		fmt.Fprint(p.w, "\r\x1b[K")
 	}
 }

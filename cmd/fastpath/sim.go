@@ -137,10 +137,9 @@ func (f *simFlags) load(file string) ([]*sim.Scenario, error) {
 
 func (f *simFlags) simulate(cmd *cobra.Command, s *sim.Scenario, run int) (r *sim.Result, err error) {
 	o := sim.Options{Stop: cmd.Context().Done()}
-	if p := newProgress(cmd.ErrOrStderr()); p != nil {
-		o.Progress = p.bar
-		defer p.done()
-	}
+	p := newProgress(cmd.ErrOrStderr())
+	defer p.done()
+	o.Progress = p.bar
 	if f.pcap == "" {
 		return sim.Run(s, o)
 	}

@@ -59,10 +59,8 @@ func (f *simFlags) evaluate(cmd *cobra.Command, files []string) error {
 	if err != nil {
 		return err
 	}
-	progress := newProgress(cmd.ErrOrStderr())
-	if progress != nil {
-		defer progress.done()
-	}
+	p := newProgress(cmd.ErrOrStderr())
+	defer p.done()
 	descriptions := map[string]string{}
 	var trials []*sim.Trial
 	for i, s := range list {
@@ -71,9 +69,7 @@ func (f *simFlags) evaluate(cmd *cobra.Command, files []string) error {
 		}
 		descriptions[s.Name] = s.Description
 		for j := range contenders {
-			if progress != nil {
-				progress.line("%s: %s", s.Name, contenders[j].Name)
-			}
+			p.line("%s: %s", s.Name, contenders[j].Name)
 			fresh, err := load()
 			if err != nil {
 				return err
