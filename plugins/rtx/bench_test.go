@@ -98,7 +98,7 @@ func TestNoAllocations(t *testing.T) {
 				f.Poll()
 			}
 			round()
-			if got := testing.AllocsPerRun(10, round); got != 0 {
+			if got := testing.AllocsPerRun(100, round); got != 0 {
 				t.Errorf("%s, %d segments: %v allocations", m.name, n, got)
 			}
 		}

@@ -172,7 +172,7 @@ func TestSlabsReturn(t *testing.T) {
 	if b.Used() > 2*quotaUnit {
 		t.Fatalf("used %d", b.Used())
 	}
-	if n := testing.AllocsPerRun(3, func() {
+	if n := testing.AllocsPerRun(100, func() {
 		for i := range held {
 			held[i] = a.Get(Large)
 		}

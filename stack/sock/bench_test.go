@@ -162,7 +162,7 @@ func TestCopyAllocs(t *testing.T) {
 	for range 20 {
 		m.move(t, 4<<20)
 	}
-	if a := testing.AllocsPerRun(50, func() { m.move(t, 1<<20) }); a != 0 {
+	if a := testing.AllocsPerRun(100, func() { m.move(t, 1<<20) }); a != 0 {
 		t.Errorf("%v allocations per MiB", a)
 	}
 	m.stop()

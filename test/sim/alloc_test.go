@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/fastpath-tcp/fastpath/plugins"
@@ -61,18 +62,22 @@ func TestZeroAllocs(t *testing.T) {
 				for w.Clock.Now() < Start+8e9 && received < 100e6 { // warm up: windows, rings and pools grow to their size
 					turn()
 				}
-				// One run of many turns, so that a single allocation shows.
+				// One run of many turns, so that a single allocation shows. What the stack does in steady state it does in each of
+				// them; Go's runtime may start a thread, which is 7 allocations, in one.
 				const turns = 20_000
-				before := received
-				allocs := testing.AllocsPerRun(1, func() {
-					for range turns {
-						turn()
+				var allocs []float64
+				for len(allocs) < 3 && !slices.Contains(allocs, 0) {
+					before := received
+					allocs = append(allocs, testing.AllocsPerRun(1, func() {
+						for range turns {
+							turn()
+						}
+					}))
+					if packets := (received - before) / 1448; packets < 500 {
+						t.Errorf("only %d packets in %d turns", packets, 2*turns)
 					}
-				})
-				if packets := (received - before) / 1448; packets < 500 {
-					t.Errorf("only %d packets in %d turns", packets, 2*turns)
 				}
-				if allocs != 0 {
+				if slices.Min(allocs) != 0 {
 					t.Errorf("%v allocations per %d turns", allocs, turns)
 				}
 				if err := w.Close(); err != nil {
