@@ -33,7 +33,7 @@ addresses = ["10.9.0.2/24", "2001:db8:9::2/64"]
 	shown := func(want ...string) {
 		t.Helper()
 		var got []string
-		if !eventually(5*time.Second, func() bool {
+		if !eventually(20*time.Second, func() bool {
 			got = call[control.Info](d, control.OpInfo, nil).Ports[0].Addresses
 			return slices.Equal(got, want)
 		}) {

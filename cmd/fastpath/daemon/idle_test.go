@@ -10,8 +10,41 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/fastpath-tcp/fastpath/cmd/fastpath/control"
 )
+
+// An idle daemon sleeps: less than 3 % of a core.
+func TestIdle(t *testing.T) {
+	start(t, withoutProcesses)
+	checkIdle(t)
+}
+
+// checkIdle measures the process up to three times: other work of the machine can only make it look busier.
+func checkIdle(t *testing.T) {
+	t.Helper()
+	time.Sleep(300 * time.Millisecond) // what the start has left to do
+	runtime.GC()
+	share := 1.0
+	for i := 0; i < 3 && share > 0.03; i++ {
+		cpu, at := processTime(t), time.Now()
+		time.Sleep(time.Second)
+		share = min(share, float64(processTime(t)-cpu)/float64(time.Since(at)))
+	}
+	t.Logf("%.2f %% of a core", share*100)
+	if share > 0.03 {
+		t.Errorf("an idle daemon uses %.1f %% of a core", share*100)
+	}
+}
+
+func processTime(t *testing.T) time.Duration {
+	var ru unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_SELF, &ru); err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(ru.Utime.Nano() + ru.Stime.Nano())
+}
 
 // defaultModules is pair without modules that stand by. None is late because the machine is busy: it would be told again of its flows when
 // it comes back.

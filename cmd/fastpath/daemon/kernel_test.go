@@ -50,22 +50,7 @@ upload = true
 name = "echo"
 kind = "echo"
 listen = "10.8.0.1:7"
-[modules.cong]
-restart_min = "10ms"
-late = "5s" # a busy machine is no failure of these tests
-dead = "20s"
-[modules.rtx]
-restart_min = "10ms"
-late = "5s"
-dead = "20s"
-[modules.pace]
-restart_min = "10ms"
-late = "5s"
-dead = "20s"
-[[module]]
-kind = "cong"
-name = "cdg"
-placement = "process"
+` + patientModules + `
 [shutdown]
 drain = "4s"
 `
@@ -107,10 +92,10 @@ func newLAN(t *testing.T, driver string) *lan {
 	return &lan{start(t, fmt.Sprintf(lanConfig, fmt.Sprintf(driver, veth.A.Name))), ns, t.TempDir()}
 }
 
-// client starts a command at the other end, which ends within 12 s in any case.
+// client starts a command at the other end, which ends within a minute in any case.
 func (l *lan) client(name string, args ...string) (cmd *exec.Cmd, out *bytes.Buffer) {
 	l.t.Helper()
-	cmd = l.ns.Command("timeout", append([]string{"12", name}, args...)...)
+	cmd = l.ns.Command("timeout", append([]string{"60", name}, args...)...)
 	out = &bytes.Buffer{}
 	cmd.Stdout, cmd.Stderr = out, out
 	if err := cmd.Start(); err != nil {
@@ -122,7 +107,7 @@ func (l *lan) client(name string, args ...string) (cmd *exec.Cmd, out *bytes.Buf
 // flow waits for a connection with traffic of which the modules, in their processes, have said all that they say.
 func (l *lan) flow(state string) (found *control.Conn) {
 	l.t.Helper()
-	if !eventually(5*time.Second, func() bool {
+	if !eventually(20*time.Second, func() bool {
 		r := call[control.SSReply](l.testDaemon, control.OpSS, control.SSRequest{States: []string{state}, LocalPort: 80})
 		if len(r.Conns) == 1 {
 			found = &r.Conns[0]
@@ -257,7 +242,7 @@ func TestKernelStop(t *testing.T) {
 	short, shortOut := l.client("curl", "-sS", "-o", file, fmt.Sprintf("http://10.8.0.1/blob?size=%d&seed=4", size))
 	l.flow(control.StateEstablished)
 	long, longOut := l.client("curl", "-sS", "-o", "/dev/null", "http://10.8.0.1/") // 1 GiB
-	if !eventually(5*time.Second, func() bool {                                     // a server that stops answers no request that it has not read yet
+	if !eventually(20*time.Second, func() bool {                                    // a server that stops answers no request that it has not read yet
 		n := 0
 		for _, c := range call[control.SSReply](l.testDaemon, control.OpSS, control.SSRequest{LocalPort: 80}).Conns {
 			if c.SentBytes > 0 {
@@ -307,7 +292,7 @@ func TestKernelResets(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !eventually(5*time.Second, func() bool {
+	if !eventually(20*time.Second, func() bool {
 		return call[control.StatReply](l.testDaemon, control.OpStat, nil).Gauges["tcp_conns"] == uint64(len(conns))
 	}) {
 		t.Fatal("not all connections are there")

@@ -99,7 +99,7 @@ func (d *testDaemon) events() (all []control.Event) {
 func (d *testDaemon) event(kind, text string) control.Event {
 	d.t.Helper()
 	var found control.Event
-	if !eventually(5*time.Second, func() bool {
+	if !eventually(20*time.Second, func() bool {
 		for _, e := range d.events() {
 			if e.Kind == kind && strings.Contains(e.Message, text) {
 				found = e

@@ -56,3 +56,29 @@ func TestCongInfo(t *testing.T) {
 		t.Errorf("dctcp without ECN (-want +got):\n%s", diff)
 	}
 }
+
+// A connection in TIME-WAIT is shown to who asks for that state, and to nobody else.
+func TestSSTimeWait(t *testing.T) {
+	d := start(t, withoutProcesses)
+	c := d.dial("10.9.0.1:7")
+	local := c.LocalAddr().String()
+	c.Close()
+	var conns []control.Conn
+	if !eventually(20*time.Second, func() bool {
+		conns = call[control.SSReply](d, control.OpSS, control.SSRequest{States: []string{control.StateTimeWait}}).Conns
+		return len(conns) == 1
+	}) {
+		t.Fatalf("asked for TIME-WAIT: %+v", conns)
+	}
+	got := conns[0]
+	if got.State != control.StateTimeWait || got.Local.String() != local || got.Peer.String() != "10.9.0.1:7" || got.Worker != 1 ||
+		got.Timer == nil || got.Timer.Kind != "timewait" || got.Timer.ExpiresInNS <= 0 {
+		t.Errorf("the record: %+v, timer %+v", got, got.Timer)
+	}
+	if n := call[control.StatReply](d, control.OpStat, nil).Gauges["tcp_time_waits"]; n != 1 {
+		t.Errorf("stat counts %d", n)
+	}
+	if all := call[control.SSReply](d, control.OpSS, control.SSRequest{}).Conns; len(all) != 0 {
+		t.Errorf("without a state: %+v", all)
+	}
+}
