@@ -425,7 +425,7 @@ var ops = map[string]func(w *world){
 		n, err = c.Write(b)
 		w.note("write before it", n, err)
 		big := make([]byte, 64<<20)
-		c.SetWriteDeadline(time.Now().Add(100 * time.Millisecond))
+		c.SetWriteDeadline(time.Now().Add(500 * time.Millisecond))
 		n, err = c.Write(big)
 		w.note("write too much", n > 0 && n < len(big), err)
 	},

@@ -220,7 +220,7 @@ func TestReserveWaits(t *testing.T) {
 			n += len(p)
 		}
 	}
-	c1.SetWriteDeadline(time.Now().Add(200 * time.Millisecond))
+	c1.SetWriteDeadline(time.Now().Add(500 * time.Millisecond))
 	n, err := fill()
 	if !errors.Is(err, os.ErrDeadlineExceeded) || n == 0 {
 		t.Errorf("%d bytes, %v", n, err)
