@@ -67,7 +67,7 @@ func TestCtlPlot(t *testing.T) {
 	defer s.Close()
 	file := filepath.Join(t.TempDir(), "f.svg")
 	code, out, errOut := fastpath("ctl", "plot", "--socket", path, "-o", file, "--local", ":80")
-	if code != 0 || errOut != "" || !strings.HasPrefix(out, file+": 5 samples in 0.") {
+	if code != 0 || errOut != "" || !strings.HasPrefix(out, file+": 5 samples in ") {
 		t.Errorf("%d %q %q", code, out, errOut)
 	}
 	svg, err := os.ReadFile(file)

@@ -86,7 +86,7 @@ func runDaemon(t *testing.T, text string) *daemonProcess {
 		_ = p.cmd.Process.Kill()
 		<-gone
 	})
-	for end := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
 		var info control.Info
 		err := p.call(control.OpInfo, &info)
 		if err == nil {
@@ -102,7 +102,7 @@ func runDaemon(t *testing.T, text string) *daemonProcess {
 }
 
 func (p *daemonProcess) call(op string, reply any) error {
-	ctx, cancel := context.WithTimeout(p.t.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(p.t.Context(), 20*time.Second)
 	defer cancel()
 	c, err := control.Dial(ctx, p.socket)
 	if err != nil {
@@ -148,7 +148,7 @@ func (p *daemonProcess) wait(d time.Duration) error {
 func checkGone(t *testing.T, pids []int) {
 	t.Helper()
 	for _, pid := range pids {
-		for end := time.Now().Add(3 * time.Second); !errors.Is(unix.Kill(pid, 0), unix.ESRCH); time.Sleep(5 * time.Millisecond) {
+		for end := time.Now().Add(20 * time.Second); !errors.Is(unix.Kill(pid, 0), unix.ESRCH); time.Sleep(5 * time.Millisecond) {
 			if time.Now().After(end) {
 				t.Errorf("module process %d is left", pid)
 				break
@@ -184,7 +184,7 @@ func TestRunSignal(t *testing.T) {
 			t.Errorf("module processes: %v", pids)
 		}
 		p.signal(s)
-		if err := p.wait(10 * time.Second); err != nil {
+		if err := p.wait(20 * time.Second); err != nil {
 			t.Errorf("%v: %v\n%s", s, err, &p.stderr)
 		}
 		checkGone(t, pids)
@@ -202,7 +202,7 @@ func TestRunKilled(t *testing.T) {
 	p := runDaemon(t, runConfig)
 	pids := p.modules()
 	p.signal(syscall.SIGKILL)
-	_ = p.wait(5 * time.Second)
+	_ = p.wait(20 * time.Second)
 	checkGone(t, pids)
 	if _, err := os.Stat(p.socket); err != nil {
 		t.Fatal(err)
@@ -213,7 +213,7 @@ func TestRunKilled(t *testing.T) {
 	var out syncBuffer
 	go func() { code <- run(ctx, []string{"run", "-c", file}, io.Discard, &out) }()
 	var info control.Info
-	for end := time.Now().Add(10 * time.Second); p.call(control.OpInfo, &info) != nil; time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(20 * time.Second); p.call(control.OpInfo, &info) != nil; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("the next daemon does not serve\n%s", &out)
 		}
@@ -258,7 +258,7 @@ rate = "10Mbit/s"
 drain = "1m"
 `, veth.A.Name))
 	pids := p.modules()
-	curl := ns.Command("timeout", "12", "curl", "-sS", "-o", "/dev/null", "http://10.8.1.1/")
+	curl := ns.Command("timeout", "90", "curl", "-sS", "-o", "/dev/null", "http://10.8.1.1/")
 	if err := curl.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -267,13 +267,13 @@ drain = "1m"
 		_ = curl.Wait()
 	}()
 	var r control.SSReply
-	for end := time.Now().Add(5 * time.Second); len(r.Conns) == 0 || r.Conns[0].AckedBytes == 0; time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(20 * time.Second); len(r.Conns) == 0 || r.Conns[0].AckedBytes == 0; time.Sleep(10 * time.Millisecond) {
 		if err := p.call(control.OpSS, &r); err != nil || time.Now().After(end) {
 			t.Fatalf("no connection: %v, %+v", err, r)
 		}
 	}
 	p.signal(syscall.SIGTERM)
-	for end := time.Now().Add(5 * time.Second); !strings.Contains(p.stderr.String(), "msg=stopping"); time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(20 * time.Second); !strings.Contains(p.stderr.String(), "msg=stopping"); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("the first signal has no effect\n%s", &p.stderr)
 		}
@@ -283,7 +283,7 @@ drain = "1m"
 	}
 	p.signal(syscall.SIGTERM)
 	var exit *exec.ExitError
-	if err := p.wait(3 * time.Second); !errors.As(err, &exit) {
+	if err := p.wait(20 * time.Second); !errors.As(err, &exit) {
 		t.Errorf("after the second signal: %v", err)
 	}
 	checkGone(t, pids)

@@ -49,7 +49,7 @@ func TestCrashesLeaveNothing(t *testing.T) {
 	}
 	waitFor(t, "the last recovery", func() bool { return m.find("third", "active").Restarts == crashes })
 	var last usage
-	if !poll(5*time.Second, nil, func() bool { last = measure(t, groups); return last == first }) {
+	if !poll(20*time.Second, nil, func() bool { last = measure(t, groups); return last == first }) {
 		t.Errorf("after 2 crashes %+v, after %d %+v", first, crashes, last)
 	}
 	if err := m.Close(); err != nil {

@@ -372,7 +372,7 @@ func TestHostile(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if !within(5*time.Second, func() bool { return len(children(t)) == 0 }) {
+	if !within(20*time.Second, func() bool { return len(children(t)) == 0 }) {
 		t.Errorf("children left: %v", children(t))
 	}
 }

@@ -84,7 +84,7 @@ func TestControlSocket(t *testing.T) {
 		t.Errorf("the control socket has mode %v", st.Mode())
 	}
 	w.must(w.daemon.cmd.Process.Kill())
-	_ = w.daemon.wait(5 * time.Second)
+	_ = w.daemon.wait(limit)
 	if _, err := os.Stat(w.socket); err != nil {
 		t.Fatalf("a daemon that was killed left no socket behind: %v", err)
 	}
@@ -103,7 +103,7 @@ func TestDrain(t *testing.T) {
 	d := w.startDownload(size)
 	d.reach(size / 4)
 	w.must(w.daemon.cmd.Process.Signal(syscall.SIGTERM))
-	w.eventually(5*time.Second, func() error {
+	w.eventually(limit, func() error {
 		c, err := w.dial(portEcho)
 		if err == nil {
 			c.Close()
@@ -115,7 +115,7 @@ func TestDrain(t *testing.T) {
 		return nil
 	})
 	d.finish()
-	if err := w.daemon.wait(5 * time.Second); err != nil {
+	if err := w.daemon.wait(limit); err != nil {
 		t.Errorf("the daemon ended with %v", err)
 	}
 }
@@ -138,11 +138,11 @@ func TestDrainEnds(t *testing.T) {
 	if _, err := quiet.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
 		t.Errorf("the idle connection ended with %v, want a reset", err)
 	}
-	if err := w.daemon.wait(10 * time.Second); err != nil {
+	if err := w.daemon.wait(limit); err != nil {
 		t.Errorf("the daemon ended with %v", err)
 	}
-	if took := time.Since(began); took < 900*time.Millisecond || took > 3*time.Second {
-		t.Errorf("stopping took %v, want one second", took)
+	if took := time.Since(began); took < 900*time.Millisecond || took > 10*time.Second { // the download would take half a minute
+		t.Errorf("stopping took %v, want about a second", took)
 	}
 	<-d.done
 	var exit *exec.ExitError

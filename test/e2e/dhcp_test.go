@@ -35,7 +35,7 @@ func TestDHCP(t *testing.T) {
 	if a := info.Ports[0].Addresses; !slices.Contains(a, serverIP+"/24") {
 		t.Errorf("`ctl info` shows the addresses %v", a)
 	}
-	w.eventually(5*time.Second, func() error {
+	w.eventually(limit, func() error {
 		all := w.events()
 		if !slices.ContainsFunc(all, func(e control.Event) bool { return e.Kind == control.EventAddress && e.Fields["origin"] == "dhcp" }) {
 			return fmt.Errorf("events %v", all)
@@ -50,7 +50,7 @@ func TestDHCP(t *testing.T) {
 	c, err := w.dial(portEcho)
 	w.must(err)
 	defer c.Close()
-	w.must(c.SetDeadline(time.Now().Add(10 * time.Second)))
+	w.must(c.SetDeadline(time.Now().Add(limit)))
 	_, err = c.Write([]byte("leased"))
 	w.must(err)
 	buf := make([]byte, 6)
@@ -64,7 +64,7 @@ func TestDHCP(t *testing.T) {
 		t.Errorf("UDP sockets %+v", ss.Conns)
 	}
 	w.stop()
-	for end := time.Now().Add(5 * time.Second); !strings.Contains(server.said(), "DHCPRELEASE"); time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(limit); !strings.Contains(server.said(), "DHCPRELEASE"); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("the address was not given back: %s", server.said())
 		}
